@@ -316,6 +316,24 @@ static char *plugin_option(void)
         ? option : NULL;
 }
 
+/* Tell whether the plugin can read the table of the project's functions, which is the number of its rows and then the
+   rows. The plugin would wait for ever for a FIFO, and of a damaged table tell nothing. */
+static int has_copies(void)
+{
+    enum { ROW = 2 * sizeof(uint64_t) };
+    char path[4096];
+    struct stat status;
+    uint64_t rows;
+    int file = path_beside(COPIES, path, sizeof path) == 0 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (file < 0)
+        return 0;
+    int is_sound = fstat(file, &status) == 0 && S_ISREG(status.st_mode)
+                   && read(file, &rows, sizeof rows) == (ssize_t)sizeof rows
+                   && (uint64_t)status.st_size % ROW == sizeof rows && (uint64_t)status.st_size / ROW == rows;
+    close(file);
+    return is_sound;
+}
+
 /* Return the options that have the compiler ask over the channel. */
 static char **channel_options(const struct channel *channel, const struct line *line)
 {
@@ -683,6 +701,8 @@ static int open_channel(struct host *host, char ***live)
         snprintf(why, sizeof why, "there is no memory");
     else if (PLUGIN[0] != '\0' && plugin_option() == NULL)
         snprintf(why, sizeof why, "its plugin, %s, cannot be read", PLUGIN);
+    else if (COPIES[0] != '\0' && !has_copies())
+        snprintf(why, sizeof why, "its table of the project's functions, %s, cannot be read", COPIES);
     report(host, FOLDER, 0, host->channel.folder);
     if (why[0] == '\0') {
         *live = command(host->count, host->words, channel_options(&host->channel, host->line));

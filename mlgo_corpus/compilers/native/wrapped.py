@@ -324,6 +324,7 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking, read: str) ->
     texts |= {"FOUND": "" if found is None else _FOUND_NAME, "FOUND_DIGEST": "" if found is None else found.digest}
     texts |= {"POLICY_NAME": policy.name, "DEFAULT_OPTION": task.with_default or ""}
     texts |= {"PLUGIN_OPTION": PLUGIN_OPTION, "PLUGIN": "" if clang.make_plugin is None else PLUGIN_NAME}
+    texts["COPIES"] = COPIES_NAME if read else ""
     switches = {
         "SENDS_DEFAULT": asking.with_default,
         "DECIDES_IN_ALL": policy.languages == (),

@@ -343,15 +343,21 @@ def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
             assert code(llvm19, by) == code(llvm19, tmp_path / "kept.o"), name
         # What a search found is found again, whatever other modules have by then.
         (tmp_path / "replays" / "copies.bin").write_bytes(bytes(8))
-    # With a damaged table the plugin tells nothing of the project.
+    # With a damaged table the plugin would tell nothing of the project, and wait for a FIFO.
     whole = (tmp_path / "wrapped" / "copies.bin").read_bytes()
     assert len(whole) == 8 + 2 * 16
     # Caches of objects know a compiler by its program, which has the table's digest.
     assert sha256(whole).hexdigest().encode() in made.clang.read_bytes()
-    for damaged in (whole[:-1], whole[:8], whole[:7], b"", b"\xff" * len(whole)):
-        (tmp_path / "wrapped" / "copies.bin").write_bytes(damaged)
+    table = tmp_path / "wrapped" / "copies.bin"
+    unread = "its table of the project's functions, copies.bin, cannot be read; compiled without it\n"
+    for damaged in (whole[:-1], whole[:8], whole[:7], b"", b"\xff" * len(whole), None):
+        table.unlink()
+        if damaged is not None:
+            table.write_bytes(damaged)
         said = compile_with(made.clang, project.parent, tmp_path / "by.o", "one.cpp")
-        assert "needs the feature 'callee_copies', which this compiler does not send" in said
+        assert said == f"mlgo-corpus: policy inlining-3.0: {unread}"
+    os.mkfifo(table)
+    assert compile_with(made.clang, project.parent, tmp_path / "by.o", "one.cpp").endswith(unread)
     made_for = "a clang of `mlgo-corpus toolchain extend`, made for the project's corpus, does"
     with pytest.raises(MlgoCorpusError, match=f"'callee_copies', which this compiler does not send; {made_for}"):
         trace_corpus(project, tmp_path / "again", policy=policy, **{**options, "compiler": str(told)})
