@@ -24,7 +24,7 @@ static const uint64_t *map_table(void)
 {
     char path[PATH];
     struct stat status;
-    int file = path_beside(FOUND, path, sizeof path) == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int file = path_beside(FOUND, path, sizeof path) == 0 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
     if (file < 0)
         return NULL;
     const uint64_t *words = MAP_FAILED;
