@@ -199,7 +199,7 @@ def split_corpus(
     opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")
-    project_labels = ModuleLabels.read(opened)
+    project_labels = ModuleLabels.read(opened) if by_project else ModuleLabels.of(opened)
     if by_project and not project_labels.projects:
         raise UsageError(f"{opened.location}: was not combined of several corpora, by which it could be divided")
     if output is not None:
