@@ -80,6 +80,8 @@ class Project:
             flags = f"CFLAGS='{flags}' CXXFLAGS='{flags} -std=c++14'"
             return f"mkdir -p {tree} && cd {tree} && {flags} {source}/configure --quiet && make -j2"
         flags = f"-DCMAKE_C_FLAGS_MINSIZEREL='{flags}' -DCMAKE_CXX_FLAGS_MINSIZEREL='{flags}'"
+        # Some want a policy that CMake 4 no longer has; older ones do not know the variable.
+        flags += " -DCMAKE_POLICY_VERSION_MINIMUM=3.5"
         configure = f"cmake -S {source} -B {tree} -DCMAKE_BUILD_TYPE=MinSizeRel {flags} {self.options}"
         return f"{configure} && cmake --build {tree} --parallel 2 --target {self.target}"
 
