@@ -568,9 +568,10 @@ class _View:
 
     def parts_apart_from(self, other: _View) -> list[set[str]]:
         """Return the functions that differ from another view's, in sets that do not disturb each other."""
-        changed = {caller for (caller, _, _), _ in self._decided.items() ^ other._decided.items()}
+        changed = sorted({caller for (caller, _, _), _ in self._decided.items() ^ other._decided.items()})
         in_one = self.sizes.keys() ^ other.sizes.keys()
-        together = [self.above(name) | other.above(name) for name in sorted(changed)]
+        together = [frozenset((name,)) for name in changed]
+        together += chain(self._inlined_from(changed), other._inlined_from(changed))
         together += (frozenset((call.caller, call.callee)) for call in chain(self, other) if call.callee in in_one)
         return _joined(together)
 
@@ -629,6 +630,22 @@ class _View:
                 rest.extend(into.get(one, ()))
         self._above[name] = made = frozenset(found)
         return made
+
+    def _inlined_from(self, names: Iterable[str]) -> Iterator[frozenset[str]]:
+        """Yield each function that is inlined with the one that it is inlined into, from some functions upwards.
+
+        The functions above each of them, as sets, would have the square of what is one long chain.
+        """
+        into = self._inlined_into()
+        rest = list(names)
+        seen = set(rest)
+        while rest:
+            one = rest.pop()
+            for above in into.get(one, ()):
+                yield frozenset((one, above))
+                if above not in seen:
+                    seen.add(above)
+                    rest.append(above)
 
     def _inlined_into(self) -> dict[str, set[str]]:
         if self._into is None:

@@ -18,6 +18,7 @@ from mlgo_corpus.runs.search.climb import (
     _Climb,
     _joined,
     _merged,
+    _View,
     climb,
     draw_guides,
 )
@@ -304,6 +305,18 @@ def test_sets_are_joined_that_have_something_in_common(seed: int) -> None:
     found = _joined(sets)
     assert {frozenset(part) for part in found} == expected
     assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_functions_that_differ_go_with_all_that_they_are_inlined_into(seed: int) -> None:
+    program = random_program(seed, functions=20, calls=40)
+    one, other = (_View(program.compile_by((), rule)) for rule in (Rule(1, 200, 20), Rule(0, 0, 40)))
+    changed = {place[0] for place, _ in one._decided.items() ^ other._decided.items()}
+    in_one = one.sizes.keys() ^ other.sizes.keys()
+    sets = [one.above(name) | other.above(name) for name in sorted(changed)]
+    sets += [frozenset((call.caller, call.callee)) for call in (*one, *other) if call.callee in in_one]
+    assert one.parts_apart_from(other) == _joined(sets)
+    assert len(changed) > 1
 
 
 def decisions_of(visits: str, of: str) -> list[Decision]:
