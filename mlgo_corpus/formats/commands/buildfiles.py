@@ -440,7 +440,8 @@ def _check_goes_on(option: str, stops: re.Pattern[str]) -> None:
 # --- words
 
 # The last alternative is a character that cannot begin a word: a quote that is not closed, a backslash at the end.
-_SHELL_WORD = re.compile(r"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)++|['"\\]""", re.DOTALL)
+# Words are not repeated possessively: Debian 12's Python (3.11.2) goes on behind a last one that only began.
+_SHELL_WORD = re.compile(r"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)+|['"\\]""", re.DOTALL)
 _SHELL_QUOTED = re.compile(r"""'([^']*+)'|"((?:[^"\\]++|\\.)*+)"|\\(.)""", re.DOTALL)
 _SHELL_ESCAPE = re.compile(r'\\([$`"\\\n])')
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError
@@ -279,6 +279,8 @@ def test_split_command_undoes_shlex_join(words: list[str]) -> None:
 
 @settings(deadline=None)
 @given(st.text("ab '\"\\\t\n$`", max_size=20))
+@example("a b'c d")
+@example('a"b\\"c')
 def test_split_command_agrees_with_shlex(command: str) -> None:
     # They differ where shlex keeps backslashes that a shell takes away: \$ and \` in double quotes, \ before newline.
     try:
