@@ -359,7 +359,7 @@ def _told_errors(place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Of a copy that failed, the first name is the file that was read.
+        # If a copy failed, the first name is that of the file which was read.
         written = error.filename2 or error.filename or place
         raise MlgoCorpusError(f"cannot write {written}: {os_reason(error)}") from error
 

@@ -199,8 +199,8 @@ def split_corpus(
     opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")
-    project_labels = ModuleLabels.read(opened) if by_project else ModuleLabels.of(opened)
-    if by_project and not project_labels.projects:
+    projects = projects_of(opened)
+    if by_project and not projects:
         raise UsageError(f"{opened.location}: was not combined of several corpora, by which it could be divided")
     if output is not None:
         check_inputs(output, [opened], placing)
@@ -226,7 +226,8 @@ def split_corpus(
     limit = None if max_component is None else find_limit(count, sharing, max_component)
     names = [name for name, there in zip(listed, readable.tolist(), strict=True) if there]
     if by_project:
-        labels = np.unique([project_labels.project(name) or "" for name in names], return_inverse=True)[1]
+        project_of = ModuleLabels(frozenset(projects)).project
+        labels = np.unique([project_of(name) or "" for name in names], return_inverse=True)[1]
     else:
         labels = connected_components(count, *sharing.edges(limit))
     defined = defined[readable]
@@ -247,7 +248,7 @@ def split_corpus(
         corpus=opened.shown,
         output=output,
         weigh=weigh,
-        projects=len(project_labels.projects),
+        projects=len(projects),
         by_project=by_project,
         modules={name: int((sides == side).sum()) for side, name in enumerate(SIDES)},
         functions={name: int(defined[sides == side].sum()) for side, name in enumerate(SIDES)},

@@ -350,11 +350,10 @@ class _Lists:
         self._numbers: dict[tuple[_Member, ...], int] = {}
 
     def told(self, item: LinkedFile) -> dict[str, Any]:
-        number = None
-        if item.members and (number := self._by_identity.get(id(item.members))) is None:
+        number = self._by_identity.get(id(item.members))
+        if item.members and number is None:
             number = self._numbers.get(item.members)
-            new = len(self._numbers) if number is None else number
-            self._by_identity[id(item.members)] = self._numbers.setdefault(item.members, new)
+            self._by_identity[id(item.members)] = self._numbers.setdefault(item.members, len(self._numbers))
         return {
             **{name: getattr(item, name) for name in _PLAIN_FIELDS_OF_INPUT},
             "members": [asdict(one) for one in item.members] if number is None else [],

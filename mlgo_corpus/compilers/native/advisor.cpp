@@ -232,7 +232,8 @@ protected:
     auto &[Asked, Inlined, IsTaken] = Seen[Callee.getName().str()];
     SmallVector<int64_t, 16> Values{linkageOf(Callee), linkageOf(Caller), isOfLibrary(Callee.getName()),
                                     isOfLibrary(Caller.getName()), kindOf(Callee.getName()),
-                                    int64_t(Callee.arg_size()), IsTaken(Callee), callsOf(Callee, Caller), Asked, Inlined};
+                                    int64_t(Callee.arg_size()), IsTaken(Callee), callsOf(Callee, Caller), Asked,
+                                    Inlined};
     if (copies().areKnown())
       Values.append({copies().of(Callee), copies().of(Caller)});
     static_cast<Runner &>(*ModelRunner).tell(Values);

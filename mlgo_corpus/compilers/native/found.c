@@ -22,9 +22,8 @@ enum { PATH = 4096, HEADER_WORDS = 4, MODULE_WORDS = 3, WORD = sizeof(uint64_t),
 /* Map the file, and return its words; NULL if it cannot be read or is cut off. */
 static const uint64_t *map_table(void)
 {
-    char path[PATH];
     struct stat status;
-    int file = path_beside(FOUND, path, sizeof path) == 0 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    int file = open_beside(FOUND);
     if (file < 0)
         return NULL;
     const uint64_t *words = MAP_FAILED;

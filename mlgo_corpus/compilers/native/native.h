@@ -36,8 +36,9 @@ int found_decision(struct decisions *found, const char *tensors, const struct sp
 
 /* --- wrap.c */
 
-/* Write the path of a file that is in the folder above the program's own. Return 0, or -1. */
-int path_beside(const char *name, char *path, size_t size);
+/* Open a file that is in the folder above the program's own, for reading, without waiting for a FIFO's other end.
+   Return its descriptor, or -1. */
+int open_beside(const char *name);
 
 /* --- line.c: what a driver's line asks for */
 

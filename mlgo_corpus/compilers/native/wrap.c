@@ -293,7 +293,8 @@ static int make_channel(struct channel *channel)
     return -1;
 }
 
-int path_beside(const char *name, char *path, size_t size)
+/* Write the path of a file that is in the folder above the program's own. Return 0, or -1. */
+static int path_beside(const char *name, char *path, size_t size)
 {
     ssize_t length = readlink("/proc/self/exe", path, size - 1);
     path[length > 0 ? length : 0] = '\0';
@@ -305,6 +306,12 @@ int path_beside(const char *name, char *path, size_t size)
     }
     size_t folder = strlen(path);
     return snprintf(path + folder, size - folder, "/%s", name) < (int)(size - folder) ? 0 : -1;
+}
+
+int open_beside(const char *name)
+{
+    char path[4096];
+    return path_beside(name, path, sizeof path) == 0 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
 }
 
 /* Return the option that loads the plugin, which is in the folder above the program's own; NULL if it is not there. */
@@ -321,10 +328,9 @@ static char *plugin_option(void)
 static int has_copies(void)
 {
     enum { ROW = 2 * sizeof(uint64_t) };
-    char path[4096];
     struct stat status;
     uint64_t rows;
-    int file = path_beside(COPIES, path, sizeof path) == 0 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    int file = open_beside(COPIES);
     if (file < 0)
         return 0;
     int is_sound = fstat(file, &status) == 0 && S_ISREG(status.st_mode)

@@ -346,7 +346,8 @@ def replay_command(
         raise UsageError(f"expected a value after {added[-1].text!r} in the added options, found none")
     command = neutralise(options)
     if any(option.name in _CODE_GENERATION for option in added):
-        # Of two actions clang uses the last one only in a command with -main-file-name, and refuses any other.
+        # If there are two actions, clang uses the last one, but only in a command with -main-file-name: it refuses any
+        # other command.
         command = join_cc1(option for option in parse_cc1(command) if option.name != "-emit-obj")
     if thinlto_index is not None:
         command = _with_thinlto_index(command, thinlto_index)
