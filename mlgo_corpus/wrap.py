@@ -66,14 +66,21 @@ class WrapReport(Report):
     Attributes:
         wrapped: the clang with the policy inside.
         seconds: how long it took.
+        languages: those that the policy decides in, of sources; None for all.
         modules: the names of those whose decisions, of a dataset, are inside.
         decisions: how many these are.
+        left_out: how many modules of the dataset are not, because no object has their name: members of archives, and
+            sources that one command compiled and linked.
+        otherwise: the policy that decides what the dataset does not, ``default`` for LLVM; empty without a dataset.
     """
 
     wrapped: Wrapped
     seconds: float
+    languages: tuple[str, ...] | None = None
     modules: tuple[str, ...] = ()
     decisions: int = 0
+    left_out: int = 0
+    otherwise: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; seconds have three decimals, and modules are counted."""
@@ -145,8 +152,8 @@ def wrap_toolchain(
     )
     wrapped = wrap_clang(output, code, stock, asking, force=force)
     note_folder(cache / _WRAPPED_NAME, wrapped.output)
-    found = (table.modules, table.decisions) if table is not None else ((), 0)
-    return WrapReport(wrapped, time.perf_counter() - begin, *found)
+    found = () if table is None else (table.modules, table.decisions, table.left_out, learned.name)
+    return WrapReport(wrapped, time.perf_counter() - begin, learned.languages, *found)
 
 
 def policy_of_the_rest(dataset: Path, named: str | Path | None = None) -> LearnedPolicy:
@@ -184,7 +191,15 @@ def _table_of(dataset: Path, clang: StockClang) -> DecisionTable:
         message = f"its decisions were found with {by}, and LLVM {clang.version} asks other questions"
         message += ": name that clang with `compiler`" if version is not None else ""
         raise UsageError(message, option="policy", value=dataset)
-    return decision_table(dataset, (MISPLACED_IN,) if clang.misplaced_default else ())
+    table = decision_table(dataset, (MISPLACED_IN,) if clang.misplaced_default else ())
+    if table.left_out and not table.modules:
+        raise UsageError(
+            "no object has the name of one of its modules, which are of archives, or of sources that one command "
+            "compiled and linked: build each object by itself, with -c",
+            option="policy",
+            value=dataset,
+        )
+    return table
 
 
 def _with_found(code: PolicyCode, dataset: Path, table: DecisionTable) -> PolicyCode:

@@ -340,14 +340,29 @@ def _show_wrap(report: WrapReport, output: Place) -> None:
         f"{plain(str(output / 'bin' / 'clang'))}: clang {wrapped.version} with {plain(wrapped.policy)} inside, "
         f"made in {report.seconds:.1f} s"
     )
-    if report.modules:
-        had, such = counted(report.decisions, "decision"), plain(report.modules[0])
-        of = counted(len(report.modules), "module")
-        console.print(f"{had} of {of} are made again where objects have the same path, such as {such}")
-    console.print(f"use it: make CC={program} CXX={double}")
     levels = "every level but -O0" if wrapped.always else "-Os and -Oz (CMake: -DCMAKE_BUILD_TYPE=MinSizeRel)"
-    when = "nothing is decided with -flto" if report.modules else f"the policy decides at {levels}, and not with -flto"
-    console.print(f"{when}; all else is as by the clang inside")
+    languages = "" if report.languages is None else f"in {plain(' and '.join(report.languages))}, "
+    where = f"{languages}at {levels}"
+    if report.otherwise:
+        had, such = (
+            counted(report.decisions, "decision"),
+            "".join(f", such as {plain(it)}" for it in report.modules[:1]),
+        )
+        of = counted(len(report.modules), "module")
+        console.print(f"{had} of {of} are made again where objects have the same path{such}")
+        if report.left_out:
+            console.print(
+                f"not those of {counted(report.left_out, 'module')}: members of archives, and sources that were "
+                "compiled and linked at once, have no object's path"
+            )
+        rest = "LLVM" if report.otherwise == "default" else f"{plain(report.otherwise)}, {where}"
+        when = f"all else is decided by {rest}; nothing is decided with -flto"
+    else:
+        when = f"the policy decides {where}, and not with -flto; all else is as by the clang inside"
+    console.print(f"use it: make CC={program} CXX={double}")
+    if wrapped.keep_smaller:
+        when += "; a line that makes another file than one object is compiled plainly"
+    console.print(when)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import folder_with, read_note
 from mlgo_corpus.files.regular import digest_of_file
 from mlgo_corpus.files.text import name_hash, os_reason, printable
+from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import EVICTION, GROWTH_LIMIT, INLINING, PRIORITY, PROJECT_FEATURES, task_name
@@ -179,6 +180,8 @@ class DecisionTable:
         data: what the program reads.
         modules: the names of those that have decisions.
         decisions: how many there are.
+        left_out: how many modules are not in it, because no object has their name: members of archives, and sources
+            that one command compiled and linked.
     """
 
     features: tuple[str, ...]
@@ -186,6 +189,7 @@ class DecisionTable:
     data: bytes
     modules: tuple[str, ...]
     decisions: int
+    left_out: int
 
 
 def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
@@ -208,16 +212,26 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
         if name not in places:
             copies.setdefault(module, []).append(name)
     first, index, parts = 0, [], []
-    for module, place in places.items():
+    names = {module: [name for name in (module, *copies.get(module, ())) if _is_of_object(name)] for module in places}
+    modules = tuple(module for module, its in names.items() if its)
+    for module in modules:
+        place = places[module]
         tensors = np.concatenate(list(_iter_tensors(rows, place)))
         hashes = _hashes_of_keys(tensors, spans)
         parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
-        index += [(name_hash(name), first, len(hashes)) for name in (module, *copies.get(module, ()))]
+        index += [(name_hash(name), first, len(hashes)) for name in names[module]]
         first += len(hashes)
     head = np.array([len(index), first], np.uint64)
     data = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts]).tobytes()
     digest = blake2b(data, digest_size=8).hexdigest()
-    return DecisionTable(tuple(spec.name for spec in keyed), digest, digest.encode() + data, tuple(places), first)
+    features = tuple(spec.name for spec in keyed)
+    return DecisionTable(features, digest, digest.encode() + data, modules, first, len(places) - len(modules))
+
+
+def _is_of_object(module: str) -> bool:
+    """Return False if a module is named after a member of an archive, or after a source within what is linked."""
+    folder, _, name = module.rpartition("/")
+    return not folder.endswith((".a", ".lib")) and not (folder and name.rpartition(".")[2] in C_FAMILY_ENDINGS)
 
 
 def _duplicates(path: Path) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
+from mlgo_corpus.cli.main import app
 from mlgo_corpus.dataset.rows import open_rows
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.extract import extract_corpus
@@ -211,6 +213,41 @@ def test_damaged_decisions_give_plain_objects(made: Made, tmp_path: Path) -> Non
     others = (word ^ 1 for (word,) in struct.iter_unpack("=Q", whole[begin:]))
     table.write_bytes(whole[:begin] + b"".join(struct.pack("=Q", word) for word in others))
     assert compile_with(tree, program, source, "lib/a.o") not in (wanted, plain)
+
+
+def test_what_has_no_object_of_its_own_is_told(made: Made, tmp_path: Path) -> None:
+    """A member of an archive, and a source that is compiled and linked at once, are never met again."""
+    objects = tmp_path / "objects"
+    objects.mkdir()
+    run_checked("ar", "rc", objects / "libx.a", object_of("lib/a.cpp"), cwd=made.tree)
+    dataset, said = tmp_path / "dataset", []
+    for code in (2, 0):
+        if not code:
+            shutil.copy(made.tree / "lib/b.o", objects)
+        extract_corpus([objects], tmp_path / "corpus", jobs=1, force=True)
+        how = {"policy": "random:0.5", "compiler": made.llvm.clang, "jobs": 1, "cache": made.cache, "force": True}
+        trace_corpus(tmp_path / "corpus", dataset, **how)  # type: ignore[arg-type]
+        words = [
+            "toolchain",
+            "wrap",
+            "--policy",
+            dataset,
+            "--compiler",
+            made.llvm.clang,
+            "--output",
+            tmp_path / "clang",
+        ]
+        result = CliRunner().invoke(app, [str(word) for word in words], env={"MLGO_CORPUS_CACHE": str(made.cache)})
+        assert result.exit_code == code
+        said.append(" ".join(result.output.split()))
+    assert "no object has the name of one of its modules" in said[0]
+    rows = {item.module: item.rows for item in open_rows(dataset).modules}
+    assert set(rows) == {"b.o", "libx.a/a.o"}
+    of = f"{rows['b.o']} decisions of 1 module"
+    assert (
+        f"{of} are made again where objects have the same path, such as b.o not those of 1 module: members" in said[1]
+    )
+    assert "all else is decided by LLVM; nothing is decided with -flto" in said[1]
 
 
 def test_the_table_has_the_keys_of_replays(made: Made) -> None:
