@@ -35,6 +35,7 @@ from hypothesis.internal import charmap
 from mlgo_corpus.compilers.probe import CACHE_NAME, probe_compiler
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.engine.signals import ASKING_TO_END
+from tests.forked import join_pages
 
 ROOT = Path(__file__).parents[1]
 PACKAGE_ROOT = str(ROOT)
@@ -353,6 +354,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        join_pages()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -64,6 +64,24 @@ def load() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    join_pages()
+
+
+def join_pages() -> None:
+    """Have what is in memory in large pages, where Linux can: forks copy and free a table entry for each page.
+
+    That is most of what a fork of a process with hundreds of megabytes costs.
+    """
+    import ctypes
+
+    collapse, size = 25, 2 << 20  # MADV_COLLAPSE of Linux 6.1; of a kernel that does not know it, nothing comes
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps.read().splitlines():
+            addresses, rights, _, _, file, *name = line.split(maxsplit=5)
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            start, end = -(-start // size) * size, end // size * size
+            if rights == "rw-p" and file == "0" and name != ["[stack]"] and start < end:
+                ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), collapse)
 
 
 def without_pandas() -> None:
