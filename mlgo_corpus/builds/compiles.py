@@ -27,7 +27,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -444,7 +444,6 @@ def _digest_of(path: str) -> str | None:
 
 
 def _as_json(one: Compile) -> dict[str, Any]:
-    stamp = None if one.stamp is None else (one.stamp.size, one.stamp.mtime_ns)
     return {
         "directory": one.directory,
         "arguments": one.arguments,
@@ -453,7 +452,7 @@ def _as_json(one: Compile) -> dict[str, Any]:
         "links": one.links,
         "order": one.order,
         "digest": one.digest,
-        "stamp": stamp,
+        "stamp": one.stamp and astuple(one.stamp),
     }
 
 
@@ -474,5 +473,5 @@ def _parse(record: dict[str, Any]) -> Compile:
         links=bool(record["links"]),
         order=int(record["order"]),
         digest=digest,
-        stamp=None if stamp is None else FileStamp(int(stamp[0]), int(stamp[1])),
+        stamp=None if stamp is None else FileStamp(*map(int, stamp)),
     )

@@ -24,10 +24,15 @@ Move = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """A file's identity at the time it was read; equal stamps mean an unchanged file."""
+    """A file's identity at the time it was read; equal stamps mean an unchanged file.
+
+    A file may get another's size and time of modification (``cp -p``, builds that set all times to one). Nothing sets
+    its time of change; stamps that older versions recorded have none, and equal no file's.
+    """
 
     size: int
     mtime_ns: int
+    ctime_ns: int = 0
 
     @classmethod
     def of(cls, path: str) -> FileStamp | None:
@@ -36,7 +41,7 @@ class FileStamp:
             status = os.stat(path)
         except (OSError, ValueError):
             return None
-        return cls(status.st_size, status.st_mtime_ns)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def file_stamp(size: int, mtime_ns: int) -> bytes:

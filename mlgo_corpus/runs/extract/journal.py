@@ -1,8 +1,9 @@
 """The journal of an extraction: lets the next one read only what changed, and resumes an interrupted one.
 
-``.mlgo-corpus/extract.jsonl`` in the corpus: a header line (settings), then one line per object with its size and
-modification time, the files it refers to, and its rows. A running extraction appends to ``extract.jsonl.new`` and
-renames it at the end; after a kill both exist, and the newer one wins line by line. A torn last line is ignored.
+``.mlgo-corpus/extract.jsonl`` in the corpus: a header line (settings), then one line per object with its stamp (size,
+times of modification and of change), the files it refers to, and its rows. A running extraction appends to
+``extract.jsonl.new`` and renames it at the end; after a kill both exist, and the newer one wins line by line. A torn
+last line is ignored.
 Before an object is given to a worker, a line records that. If no line with its rows follows, the files that the worker
 may have written are not trusted, and the next run that completes removes them.
 Without the folder the next extraction cannot recognise its own files, and needs ``force`` to start over.
@@ -15,7 +16,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -349,8 +350,8 @@ def _entry_line(entry: Entry) -> bytes:
         {
             "name": entry.name,
             "identity": entry.identity,
-            "stamp": _numbers(entry.stamp),
-            "companions": [(path, _numbers(stamp)) for path, stamp in entry.companions],
+            "stamp": entry.stamp and astuple(entry.stamp),
+            "companions": [(path, stamp and astuple(stamp)) for path, stamp in entry.companions],
             "rows": entry.rows,
             "bitcode_found": entry.bitcode_found,
             "padding": entry.padding,
@@ -369,10 +370,6 @@ def _name_of(line: bytes) -> str | None:
     except ValueError:
         return None
     return name if isinstance(name, str) and _stays_inside(name) else None
-
-
-def _numbers(stamp: FileStamp | None) -> tuple[int, int] | None:
-    return None if stamp is None else (stamp.size, stamp.mtime_ns)
 
 
 def _stamp(numbers: Any) -> FileStamp | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import tarfile
@@ -191,6 +192,21 @@ def test_an_object_replaced_by_a_dangling_link_leaves(small: list[bytes], tmp_pa
     path.symlink_to("nowhere/a.o")
     assert check([tmp_path / "b"], tmp_path / "corpus").removed == 1
     assert reasons(tmp_path / "corpus") == {"a.o": "missing", "b.o": "ok"}
+
+
+def test_another_object_of_the_same_size_and_time_is_read(small: list[bytes], tmp_path: Path) -> None:
+    """As cp -p leaves it, and a build that gives all its files one time."""
+    bitcode, command = sections(small[0])
+    path, corpus = tmp_path / "b/a.o", tmp_path / "corpus"
+    for define in (b"-DX\0", b"-DY\0"):
+        put(path, elf_file([(".llvmbc", bitcode), (".llvmcmd", command + define)]))
+        os.utime(path, ns=(0, 0))
+        assert check([tmp_path / "b"], corpus).unchanged == 0
+        assert (corpus / "a.o.cmd").read_bytes().endswith(define)
+    journal = corpus / ".mlgo-corpus/extract.jsonl"
+    journal.write_text(re.sub(r'("stamp":\[\d+,\d+),\d+]', r"\1]", journal.read_text()))  # as older versions wrote it
+    assert check([tmp_path / "b"], corpus).unchanged == 0
+    assert check([tmp_path / "b"], corpus).unchanged == 1
 
 
 def test_an_entry_of_the_same_stamp_is_not_another_object(small: list[bytes], tmp_path: Path) -> None:
