@@ -31,7 +31,7 @@ from mlgo_corpus.corpus.select import ModuleChoice, newest_producer
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import reward as reward_of
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import counted, os_reason, printable
+from mlgo_corpus.files.text import counted, os_reason, printable, several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.flat import FlatFeatures, Numbers
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
@@ -76,7 +76,7 @@ class _Environment(_Base):
         *,
         reward: str = TEXT,
         size_model: Path | str | None = None,
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | str | None = None,
         choice: ModuleChoice | None = None,
         names: bool = True,
         timeout: float = 60.0,
@@ -105,6 +105,7 @@ class _Environment(_Base):
         self._corpus = tracer.corpus
         model = None if reward != DELTA_SIZE else str(Path(size_model or "").absolute())
         self._settings = replace(settings_of(tracer), names=names, ir2native_model=model)
+        features = None if features is None else several(features)
         self._default = features is None or _DEFAULT in features
         self._header: LogHeader | None = None
         self._linked: LinkedSizes | None = None

@@ -24,7 +24,7 @@ from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import option_key, os_reason, several
+from mlgo_corpus.files.text import command_words, option_key, os_reason, several
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
@@ -34,15 +34,15 @@ __all__ = ["ExtractReport", "extract_corpus"]
 
 
 def extract_corpus(
-    inputs: Sequence[Path | str],
+    inputs: Sequence[Path | str] | Path | str,
     output: Path | str,
     *,
     input_type: InputType | str | None = None,
     build_dir: Path | str | None = None,
     thinlto: str | None = None,
-    thinlto_link_command: Sequence[str] | None = None,
-    command_override: Sequence[str] | None = None,
-    cmd_filters: Sequence[str] = (),
+    thinlto_link_command: Sequence[str] | str | None = None,
+    command_override: Sequence[str] | str | None = None,
+    cmd_filters: Sequence[str] | str = (),
     module_filter: str | None = None,
     bitcode_section: str | None = None,
     cmd_section: str | None = None,
@@ -63,8 +63,9 @@ def extract_corpus(
         build_dir: the folder that paths in linker parameter files and aquery output are relative to, and the
             ``source`` of objects of a compilation database (its own folder by default).
         thinlto: ``local`` or ``distributed``, as LLVM's extract_ir means them.
-        thinlto_link_command: the tokens of a local ThinLTO build's link command, from which the override is derived.
-        command_override: one command for all modules, for the manifest's ``global_command_override``.
+        thinlto_link_command: the link command of a local ThinLTO build, from which the override is derived: its words,
+            or one string, quoted as for a shell.
+        command_override: one command for all modules, for the manifest's ``global_command_override``, likewise.
         cmd_filters: regular expressions; each must match some option of a module's command.
         module_filter: a regular expression that must match somewhere in the module's name.
         bitcode_section: the section that holds bitcode, instead of the usual ones.
@@ -94,7 +95,11 @@ def extract_corpus(
         require_command=require_command,
         overridden=thinlto == "local" or command_override is not None,
     )
-    override = _Override(thinlto, thinlto_link_command, command_override)
+    override = _Override(
+        thinlto,
+        None if thinlto_link_command is None else command_words(thinlto_link_command, "thinlto_link_command"),
+        None if command_override is None else command_words(command_override, "command_override"),
+    )
     chosen = _choice("input_type", input_type, tuple(InputType))
     kind = None if chosen is None else InputType(chosen)
 
@@ -166,8 +171,6 @@ class _Override:
     given: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        if self.given is not None and not self.given:
-            raise UsageError("expected a command, found nothing", option="command_override")
         if self.link_command is None:
             return
         if self.thinlto != "local" or self.given is not None:

@@ -36,7 +36,7 @@ from mlgo_corpus.files.names import (
     numbered_name,
     safe_module_name,
 )
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import command_words, os_reason
 from mlgo_corpus.runs.report import Report
 
 
@@ -69,7 +69,7 @@ def make_corpus(
     folder: Path | str,
     output: Path | str | None = None,
     *,
-    default_args: Sequence[str] | None = None,
+    default_args: Sequence[str] | str | None = None,
     placing: Placing | str = Placing.LINK,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -81,7 +81,8 @@ def make_corpus(
     Args:
         folder: the folder that holds the files.
         output: the new corpus; by default the folder itself becomes one: a manifest and a table are added.
-        default_args: one command for all modules, for the manifest's ``global_command_override``.
+        default_args: one command for all modules, for the manifest's ``global_command_override``; as one string, quoted
+            as for a shell.
         placing: how files get to ``output``, see `Placing`.
         force: replace another corpus, or another manifest in the folder.
         progress: called with (files read, files in all).
@@ -95,9 +96,7 @@ def make_corpus(
     output = None if output is None else local_output(output)
     placing = Placing(placing)
     names = _find_modules(folder)
-    override = None if default_args is None else tuple(default_args)
-    if override is not None and not override:
-        raise UsageError("expected a command, found nothing", option="default_args")
+    override = None if default_args is None else command_words(default_args, "default_args")
     with_index = frozenset(name for name in names if os.path.isfile(folder / (name + THINLTO_INDEX_SUFFIX)))
     if override is None and not any(os.path.isfile(folder / (name + COMMAND_SUFFIX)) for name in names):
         raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; `default_args` sets one for all")

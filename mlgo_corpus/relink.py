@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.files.remote import output_here
+from mlgo_corpus.files.text import several
 from mlgo_corpus.runs.links.corpus import run_relink
 from mlgo_corpus.runs.links.run import RelinkReport
 
@@ -16,7 +17,7 @@ def relink_corpus(
     output: Path | str,
     *,
     objects: Path | str | None = None,
-    ld_flags: Sequence[str] = (),
+    ld_flags: Sequence[str] | str = (),
     compiler: str | None = None,
     trust_corpus: bool = False,
     timeout: float = 600.0,
@@ -52,7 +53,7 @@ def relink_corpus(
         corpus,
         output_here(output, "a product", "a folder"),
         objects=objects,
-        ld_flags=ld_flags,
+        ld_flags=several(ld_flags),
         compiler=compiler,
         trust_corpus=trust_corpus,
         limits=Limits(timeout),

@@ -38,7 +38,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_file
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
 from mlgo_corpus.files.remote import output_here
-from mlgo_corpus.files.text import option_key, os_reason
+from mlgo_corpus.files.text import option_key, os_reason, several
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
 from mlgo_corpus.runs.report import Report
@@ -97,7 +97,7 @@ def verify_corpus(
     *,
     output: Path | str | None = None,
     rebuild: bool = False,
-    build_dirs: Sequence[Path | str] = (),
+    build_dirs: Sequence[Path | str] | Path | str = (),
     compiler: str | None = None,
     trust_corpus: bool = False,
     timeout: float = 300.0,
@@ -163,7 +163,7 @@ def verify_corpus(
         _check_output(output, opened, force=force)
         settings = RebuildSettings(
             compilers=rebuild_compilers(compiler, cache=cache_folder(cache), jobs=jobs),
-            build_dirs=tuple(map(_build_dir, build_dirs or (".",))),
+            build_dirs=tuple(map(_build_dir, several(build_dirs) or (".",))),
             work=output.absolute().with_name(f".{output.name}.work"),
             names=_section_names(opened),
             edits=CommandEdits(trusted=trust_corpus),

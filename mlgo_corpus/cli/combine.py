@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -131,15 +130,11 @@ def make(
     """
     from mlgo_corpus.make import make_corpus
 
-    try:
-        arguments = None if default_args is None else shlex.split(default_args)
-    except ValueError as error:
-        raise UsageError(f"--default-args: cannot be split as a shell would: {error}") from error
     how = placing(link, copy, reference)
     if output is None and (link or copy or reference):
         raise UsageError(f"--{how}: requires --output")
     with progress_bar("reading") as progress:
-        report = make_corpus(folder, output, default_args=arguments, placing=how, force=force, progress=progress)
+        report = make_corpus(folder, output, default_args=default_args, placing=how, force=force, progress=progress)
     finish(report, _show_made, as_json=json_output)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -127,7 +126,7 @@ def extract(
             build_dir=build_dir,
             thinlto=thinlto,
             thinlto_link_command=_link_command(thinlto_link_command),
-            command_override=_split("--command-override", command_override),
+            command_override=command_override,
             cmd_filters=tuple(cmd_filter or ()),
             module_filter=module_filter,
             bitcode_section=bitcode_section,
@@ -177,13 +176,6 @@ def show_report(report: ExtractReport) -> None:
 
 def _accounted(found: int, explained: int) -> str:
     return "all is accounted for" if found == explained else f"{abs(found - explained)} bytes are not accounted for"
-
-
-def _split(option: str, text: str | None) -> list[str] | None:
-    try:
-        return None if text is None else shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: cannot be split as a shell would: {error}") from error
 
 
 def _link_command(path: Path | None) -> tuple[str, ...] | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from mlgo_corpus.errors import UsageError
 
 Text = TypeVar("Text", bound=str | Path)
 
@@ -31,6 +34,21 @@ def name_hash(name: str) -> int:
 def several(values: Iterable[Text] | Text) -> list[Text]:
     """Return a list; a single string or path becomes a list of one, not of its characters."""
     return [values] if isinstance(values, str | Path) else list(values)
+
+
+def command_words(command: Iterable[str] | str, option: str) -> tuple[str, ...]:
+    """Return the words of a command, the value of a parameter; a single string is split as a shell would.
+
+    Raises:
+        UsageError: it cannot be split, or there are no words.
+    """
+    try:
+        words = tuple(shlex.split(command) if isinstance(command, str) else command)
+    except ValueError as error:
+        raise UsageError(f"cannot be split as a shell would: {error}", option=option) from error
+    if not words:
+        raise UsageError("expected a command, found nothing", option=option)
+    return words
 
 
 def counted(number: int, noun: str) -> str:

@@ -50,7 +50,7 @@ NAMES = ("b", "a/x.o", "a", "a/x", "größe", ".hidden/y", "a b", "A", "z.bc/q",
 def test_the_manifest_is_upstreams(tmp_path: Path) -> None:
     folder = loose(tmp_path / "in", *(name for name in NAMES if name != "z.bc/q"), os.fsdecode(b"\xff"))
     expected = upstream_manifest(folder, "-cc1 -O2")
-    report = make_corpus(folder, default_args=["-cc1", "-O2"])
+    report = make_corpus(folder, default_args="-cc1 -O2")
     assert (folder / "corpus_description.json").read_bytes() == expected
     assert (report.modules, report.failed, report.unchanged, report.has_thinlto) == (10, (), False, False)
     before = files(folder)

@@ -294,7 +294,7 @@ def test_what_cannot_be_is_refused(make: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"^reward size: expected one of text, linked, delta_size$"):
         make(reward="size")
     with pytest.raises(UsageError, match=r"^features: this compiler sends no 'cost', but sroa_savings"):
-        make(features=["cost"])
+        make(features="cost")
     with pytest.raises(MlgoCorpusError, match=r"there is nothing to decide in 1 of 1 module$"):
         make(choice=ModuleChoice(module_filter="plain"))
     made = make()

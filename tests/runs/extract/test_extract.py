@@ -284,7 +284,7 @@ def test_other_ways_to_hold_bitcode(llvm22: Llvm, gcc: str, compile_c: Compile, 
 
     extract_corpus([tmp_path / "out"], tmp_path / "strict", require_command=True)
     assert Corpus.open(tmp_path / "strict").names == ("post.o",)
-    extract_corpus([tmp_path / "out"], tmp_path / "override", command_override=["-cc1", "-O2"])
+    extract_corpus([tmp_path / "out"], tmp_path / "override", command_override="-cc1 -O2")
     overridden = Corpus.open(tmp_path / "override")
     assert overridden.global_command_override == ("-cc1", "-O2")
     assert overridden["raw.o"].command() == ("-cc1", "-O2")

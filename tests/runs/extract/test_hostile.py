@@ -365,7 +365,7 @@ def test_a_link_command_that_is_none(small: list[bytes], tmp_path: Path, what: s
     done = cli("extract", tmp_path / "b", "-o", corpus, "--thinlto", "local", "--thinlto-link-command", link)
     assert done.returncode == 2
     assert one_line(done).startswith({
-        "empty": "--thinlto-link-command: expected a link command, found nothing",
+        "empty": "--thinlto-link-command: expected a command, found nothing",
         "fifo": f"{link}: not a regular file",
         "text": "--thinlto-link-command: expected a link command of clang or ld.lld, found 'Dear all",
     }[what])  # fmt: skip

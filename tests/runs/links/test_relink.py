@@ -563,7 +563,7 @@ def test_an_input_that_changed_is_a_row(built: Built, tmp_path: Path) -> None:
 
 
 def test_the_linker_s_errors_are_rows(built: Built, tmp_path: Path) -> None:
-    report = relink_corpus(built.corpus, tmp_path / "out", ld_flags=("-Wl,--no-such-option",))
+    report = relink_corpus(built.corpus, tmp_path / "out", ld_flags="-Wl,--no-such-option")
     row = rows_of(report)["prog"]
     assert (row.reason, row.exit_code, row.status, row.path) == ("linker_error", 1, "failed", None)
     assert "no-such-option" in row.detail

@@ -276,7 +276,7 @@ def test_the_certificate_is_not_overwritten_silently(llvm22: Llvm, compile_c: Co
     with pytest.raises(UsageError, match=r"rebuild\.parquet: is there already; `force` replaces it"):
         verify_corpus(corpus, rebuild=True, build_dirs=[path.parent], compiler=llvm22.clang)
     with pytest.raises(UsageError, match=r"build_dirs .*nowhere: expected the build's folder, found none"):
-        verify_corpus(corpus, rebuild=True, build_dirs=[tmp_path / "nowhere"], force=True)
+        verify_corpus(corpus, rebuild=True, build_dirs=str(tmp_path / "nowhere"), force=True)
     with pytest.raises(UsageError, match="timeout 0"):
         verify_corpus(corpus, rebuild=True, timeout=0, compiler=llvm22.clang, force=True)
     # The corpus is whole with its certificate in it.
