@@ -6,7 +6,7 @@ A record is words, each ended by NUL, so that any argument can be stored:
 - ``c`` or ``c++``: the one of the compiler's two drivers that ran; or ``ar``;
 - ``object``, or ``program`` if the command links, with or without compiling, or makes an archive;
 - the compiler's exit code; 0 if it did not compile, for then the record is written before it runs;
-- the folder it ran in;
+- the folder it ran in, or the one that ``-working-directory`` had clang go to;
 - the number of its arguments, and the arguments, without the program and without the shim's additions;
 - entries, in any number: ``source``, NAME; ``object``, NAME, COPY; ``words``, @NAME, COPY;
 - ``end``. A record without it was not finished.
@@ -38,7 +38,7 @@ class CompileRecord:
         driver: ``c``, ``c++`` or ``ar``.
         links: whether the command links, so that its output is a program.
         status: the compiler's exit code; 128 plus a signal's number, as in shells.
-        directory: the folder it ran in.
+        directory: the folder that the names are relative to.
         arguments: the build's arguments.
         sources: the compiled files.
         objects: the objects it wrote, each with the number of its copy or an empty string.

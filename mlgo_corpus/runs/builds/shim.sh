@@ -11,7 +11,7 @@
 
 _mlgo_skip= _mlgo_language= _mlgo_output= _mlgo_only= _mlgo_sources=0 _mlgo_bitcode=0 _mlgo_lto= _mlgo_embeds=
 _mlgo_plain= _mlgo_check= _mlgo_end= _mlgo_record= _mlgo_copies=0 _mlgo_signal= _mlgo_links= _mlgo_temps=
-_mlgo_files=0
+_mlgo_files=0 _mlgo_folder=$PWD
 
 # Look at one word of the command line.
 _mlgo_word() {
@@ -19,6 +19,7 @@ _mlgo_word() {
         case $_mlgo_skip$1 in
             o*) _mlgo_output=$1 ;;
             x*) _mlgo_set_language "$1" ;;
+            w*) _mlgo_folder=$1 ;;
             X-fembed-bitcode*) _mlgo_embeds=1 ;;
             X-emit-obj) ;;
             X-emit-* | X-fsyntax-only | X-ast-* | X-E | X-S | X-Eonly | X-verify-pch) _mlgo_plain=1 ;;
@@ -30,12 +31,13 @@ _mlgo_word() {
         -o | --output) _mlgo_skip=o ;;
         -x | --language) _mlgo_skip=x ;;
         -Xclang) _mlgo_skip=X ;;
+        -working-directory) _mlgo_skip=w ;;
         -I | -D | -U | -L | -l | -F | -T | -u | -z | -e | -A | -B | -G | -include | -include-pch | -imacros | -isystem \
             | -isystem-after | -cxx-isystem | -iquote | -idirafter | -iprefix | -iwithprefix | -iwithprefixbefore \
             | -isysroot | -iframework | -ivfsoverlay | -MF | -MT | -MQ | -MJ | -Xlinker | -Xassembler | -Xpreprocessor \
             | -Xanalyzer | -Xopenmp-target* | -Xarch_* | -mllvm | -mmlir | -target | -arch | -framework | -aux-info \
             | -dumpbase | -dumpdir | -rpath | -install_name | -current_version | -compatibility_version | -undefined \
-            | -bundle_loader | -working-directory | -resource-dir | --param | --sysroot | --include | --define-macro \
+            | -bundle_loader | -resource-dir | --param | --sysroot | --include | --define-macro \
             | --undefine-macro | --include-directory | --library-directory | --serialize-diagnostics \
             | -serialize-diagnostics | --config | --imacros | -iwithsysroot | -iframeworkwithsysroot | -imultilib \
             | -stdlib++-isystem | -vfsoverlay | --vfsoverlay | -dependency-file | -fdebug-compilation-dir \
@@ -44,6 +46,7 @@ _mlgo_word() {
         --output=*) _mlgo_output=${1#*=} ;;
         --language=*) _mlgo_set_language "${1#*=}" ;;
         -x?*) _mlgo_set_language "${1#-x}" ;;
+        -working-directory=*) _mlgo_folder=${1#*=} ;;
         -object* | -objcmt*) ;;
         -o?*) _mlgo_output=${1#-o} ;;
         -E | -S | -M | -MM | -fsyntax-only | --syntax-only | '-###' | --analyze | -emit-* | -verify-pch | --precompile \
@@ -105,8 +108,13 @@ _mlgo_source() {
 # Copy an object: the build may delete or change it. A link would not do: strip and objcopy write into the file.
 _mlgo_keep() {
     _mlgo_copies=$((_mlgo_copies + 1))
+    case $1 in
+        /*) _mlgo_object=$1 ;;
+        *) _mlgo_object=$_mlgo_folder/$1 ;;
+    esac
     printf 'object\0%s\0' "$1"
-    if [ "$_mlgo_status" = 0 ] && [ -f "$1" ] && $_mlgo_copy -- "$1" "$_mlgo_record.$_mlgo_copies"; then
+    if [ "$_mlgo_status" = 0 ] && [ -f "$_mlgo_object" ] &&
+        $_mlgo_copy -- "$_mlgo_object" "$_mlgo_record.$_mlgo_copies"; then
         printf '%s\0' "$_mlgo_copies"
     else
         printf '\0'
@@ -173,7 +181,7 @@ _mlgo_open_record() {
 _mlgo_tell() {
     _mlgo_what=$1 _mlgo_status=$2
     shift 2
-    printf '%s\0' mlgo-compile-1 "$_mlgo_driver" "$_mlgo_what" "$_mlgo_status" "$PWD" "$#" "$@"
+    printf '%s\0' mlgo-compile-1 "$_mlgo_driver" "$_mlgo_what" "$_mlgo_status" "$_mlgo_folder" "$#" "$@"
     _mlgo_skip= _mlgo_language= _mlgo_end= _mlgo_files=0
     _mlgo_words "$@"
 }

@@ -139,7 +139,7 @@ def test_the_shims_know_the_same_options_with_a_value() -> None:
     script = shims._SCRIPT.read_text()
     (found,) = re.findall(r"^        (-I \| .*?)\) _mlgo_skip=-", script, re.DOTALL | re.MULTILINE)
     words = set(found.replace("\\\n", "").replace("|", "").split())
-    in_their_own_way = {"-o", "--output", "-x", "--language", "-Xclang"}
+    in_their_own_way = {"-o", "--output", "-x", "--language", "-Xclang", "-working-directory"}
     assert {word for word in words if not word.endswith("*")} | in_their_own_way == TAKES_NEXT
 
 

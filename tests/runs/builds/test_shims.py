@@ -311,6 +311,22 @@ def test_an_object_whose_copy_was_not_taken(bench: Bench, tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("joint", [" ", "="])
+def test_clang_may_be_told_to_go_to_another_folder(llvm22: Llvm, bench: Bench, tmp_path: Path, joint: str) -> None:
+    (bench.folder / "a.rsp").write_text("-c a.c")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a.c").write_text("int a;")
+    make_shims(bench.shims, bench.run, Drivers((llvm22.clang,), ("c++",), {}), keep_checks=False)
+    assert bench.start(*f"-working-directory{joint}{elsewhere} @a.rsp".split()).returncode == 0
+    record = bench.record()
+    assert record is not None
+    assert (record.directory, record.sources, record.responses) == (str(elsewhere), ("a.c",), (("@a.rsp", "1"),))
+    assert record.objects == (("a.o", "2"),)
+    (copy,) = bench.run.glob("*.2")
+    assert copy.read_bytes() == (elsewhere / "a.o").read_bytes()
+
+
 def test_a_parameter_file_of_a_link_is_no_compile(bench: Bench) -> None:
     (bench.folder / "a.rsp").write_text("a.o b.o -o prog")
     bench.start("@a.rsp", "@missing.rsp")
