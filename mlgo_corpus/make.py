@@ -82,7 +82,7 @@ def make_corpus(
         folder: the folder that holds the files.
         output: the new corpus; by default the folder itself becomes one: a manifest and a table are added.
         default_args: one command for all modules, for the manifest's ``global_command_override``; as one string, quoted
-            as for a shell.
+            as for a shell. By default that of a manifest in the folder, if the modules have no commands of their own.
         placing: how files get to ``output``, see `Placing`.
         force: replace another corpus, or another manifest in the folder.
         progress: called with (files read, files in all).
@@ -97,9 +97,12 @@ def make_corpus(
     placing = Placing(placing)
     names = _find_modules(folder)
     override = None if default_args is None else command_words(default_args, "default_args")
-    with_index = frozenset(name for name in names if os.path.isfile(folder / (name + THINLTO_INDEX_SUFFIX)))
     if override is None and not any(os.path.isfile(folder / (name + COMMAND_SUFFIX)) for name in names):
-        raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; `default_args` sets one for all")
+        override = None if output is not None else _override_there(folder / MANIFEST_NAME)
+        if not override:
+            said = f"{folder}: no module has a command of its own, a .cmd file; `default_args` sets one for all"
+            raise UsageError(said)
+    with_index = frozenset(name for name in names if os.path.isfile(folder / (name + THINLTO_INDEX_SUFFIX)))
     modules = [Module(folder, name, bool(with_index), override) for name in names]
 
     def scanned() -> Iterator[tuple[Module, ModuleRow]]:
@@ -231,6 +234,14 @@ def _is_own_table(table: Path, rows: Sequence[ModuleRow], *, force: bool) -> boo
     if not force:
         raise UsageError(f"{table}: another table is there; `force` replaces it")
     return False
+
+
+def _override_there(manifest: Path) -> tuple[str, ...] | None:
+    """Return the command for all modules of a manifest, such as LLVM's tools wrote; None if there is none."""
+    try:
+        return tuple(read_manifest(manifest).get("global_command_override") or ()) or None
+    except CorpusError:
+        return None
 
 
 def _modules_before(manifest: Path, *, has_thinlto: bool, override: Sequence[str] | None) -> list[str] | None:

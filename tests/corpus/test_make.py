@@ -127,6 +127,18 @@ def test_a_module_without_the_index_that_others_have(tmp_path: Path) -> None:
     assert [(one["module"], one["status"]) for one in rows(folder)] == [("a", "ok"), ("b", "failed")]
 
 
+@pytest.mark.parametrize("command", [["<UNSPECIFIED>"], ["-cc1", "-O2"]])
+def test_a_thinlto_corpus_of_llvm_s_tools_gets_a_table(tmp_path: Path, command: list[str]) -> None:
+    folder = loose(tmp_path / "in", "a", "a.thinlto")
+    said = {"global_command_override": command, "has_thinlto": True, "modules": ["a"]}
+    put(folder / "corpus_description.json", json.dumps(said).encode())
+    assert make_corpus(folder).modules == 1
+    assert manifest(folder) == said
+    assert [(one["module"], one["status"]) for one in rows(folder)] == [("a", "ok")]
+    with pytest.raises(UsageError, match="no module has a command of its own"):
+        make_corpus(folder, tmp_path / "out")
+
+
 def test_modules_with_commands_of_their_own(tmp_path: Path) -> None:
     folder = loose(tmp_path / "in", "a", "b")
     put(folder / "a.cmd", COMMAND)
