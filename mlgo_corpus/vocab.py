@@ -165,13 +165,14 @@ def write_vocabulary(
         replace = replaces_own(place, (_ABOUT_NAME, f"*{_SUFFIX}"), "vocab", force=recover(place) or force)
         folder = stack.enter_context(whole_folder(place, replace=replace))
         made, empty = [], []
-        found = find_quantiles(rows, columns, buckets=buckets, sample=sample, seed=seed, jobs=jobs or available_cpus())
+        most = max(buckets, 2)  # of at least two quantiles the last is the greatest value
+        found = find_quantiles(rows, columns, buckets=most, sample=sample, seed=seed, jobs=jobs or available_cpus())
         for number, (column, quantiles) in enumerate(found, 1):
             name = column.spec.name
             if quantiles is None:
                 empty.append(name)
             else:
-                edges = quantiles.edges
+                edges = quantiles.edges[:buckets]
                 repeated = edges[1:] == edges[:-1]
                 kept = edges[np.concatenate(([True], ~repeated))] if unique else edges
                 _write(folder / f"{name}{_SUFFIX}", kept)
@@ -182,7 +183,7 @@ def write_vocabulary(
                         not_finite=quantiles.not_finite,
                         distinct=quantiles.distinct,
                         minimum=float(edges[0]),
-                        maximum=float(edges[-1]),
+                        maximum=float(quantiles.edges[-1]),
                         buckets=len(kept),
                         duplicates=int(repeated.sum()),
                     )

@@ -53,7 +53,8 @@ class _FeatureTask:
                 if self.sample is not None:
                     values = values[generator.random(len(values)) < self.sample]
                 if values.dtype == np.uint64 and len(values) and int(values.max()) >= 1 << 63:
-                    raise CorpusError(f"observations: column {column}: {int(values.max())} is no int64")
+                    said = f"{int(values.max())} is no int64; trainers read only int64; `features` chooses others"
+                    raise CorpusError(f"observations: column {column}: {said}")
                 flat = values.reshape(-1)
                 yield flat if flat.dtype.kind == "f" else flat.astype(np.int64, copy=False)
 

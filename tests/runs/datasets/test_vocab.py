@@ -131,7 +131,7 @@ def test_numbers_that_no_trainer_reads(tmp_path: Path) -> None:
     log = PlainLog((TensorSpec("x", "uint64_t"),))
     log.observation([np.array([1 << 63], np.uint64)])
     dataset = make_dataset(tmp_path / "in", {"a.log": log.data})
-    with pytest.raises(CorpusError, match="column x: 9223372036854775808 is no int64"):
+    with pytest.raises(CorpusError, match=r"column x: 9223372036854775808 is no int64; .*; `features` chooses others"):
         write_vocabulary(dataset, tmp_path / "v")
 
 
@@ -147,6 +147,16 @@ def test_features_without_a_finite_value(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no feature has a finite value"):
         write_vocabulary(dataset, tmp_path / "w", features=["x"])
     assert not (tmp_path / "w").exists()
+
+
+def test_a_single_quantile_is_the_least_value(tmp_path: Path) -> None:
+    log = PlainLog((TensorSpec("x"),))
+    for number in (3, 5, 9):
+        log.observation([np.array([number])])
+    report = write_vocabulary(make_dataset(tmp_path / "in", {"a.log": log.data}), tmp_path / "v", buckets=1)
+    assert (tmp_path / "v/x.buckets").read_text() == "3.0\n"
+    (each,) = report.features
+    assert (each.minimum, each.maximum, each.buckets, each.duplicates) == (3, 9, 1, 0)
 
 
 def test_unique(datasets: dict[str, Path], tmp_path: Path) -> None:
