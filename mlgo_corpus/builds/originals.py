@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 
 from mlgo_corpus.builds.objects import SectionNames, Tally, read_object
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.names import IMPORTED_SUFFIX
 from mlgo_corpus.files.regular import read_file
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import os_reason, printable, unescaped
 from mlgo_corpus.formats.bitcode import headers as bitcode
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.objects import archive
@@ -80,9 +81,10 @@ def find_original(
         NoOriginal: the object does not exist, or is another one.
     """
     worst: NoOriginal | None = None
-    for folder in build_dirs:
+    # A name with %XX may also be of a byte that is not UTF-8.
+    for folder, name in product(build_dirs, dict.fromkeys((source, unescaped(source)))):
         try:
-            return _find_in(os.path.join(folder, source), build_dirs, member, module, command, names)
+            return _find_in(os.path.join(folder, name), build_dirs, member, module, command, names)
         except NoOriginal as problem:  # of several builds, the problem of one that has such a file says more
             if worst is None or worst.reason is OriginalReason.OBJECT_MISSING:
                 worst = problem

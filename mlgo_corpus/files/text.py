@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     )
 
 
+def unescaped(text: str) -> str:
+    """Return the name of a file that became text by `printable`: ``%XX`` of what is not ASCII is a byte again."""
+    return re.sub("%([89A-F][0-9A-F])", lambda match: chr(0xDC00 + int(match[1], 16)), text)
+
+
 def name_hash(name: str) -> int:
     """Return the FNV-1a of a name's bytes, of 64 bits, as the C and C++ programs compute it."""
     found = 0xCBF29CE484222325

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,14 @@ def test_files_outside_of_the_build_are_not_read(tmp_path: Path) -> None:
             problem(source, build, other)[1]
             == f"{Path(source).name}: not an object or an archive, or damaged from byte 0 on"
         )
+
+
+def test_a_name_that_is_not_utf_8_is_found(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xe9.o")).write_bytes(b"text")
+    assert problem("a%E9.o", tmp_path)[0] == "object_unreadable"
+    (tmp_path / "a%E9.o").write_bytes(bitcode(b"m"))
+    assert problem("a%E9.o", tmp_path)[0] == "bitcode_only"
+    assert problem("b%E9.o", tmp_path) == ("object_missing", f"no b%E9.o in {tmp_path}")
 
 
 def test_a_thin_archive_does_not_lead_out(tmp_path: Path) -> None:
