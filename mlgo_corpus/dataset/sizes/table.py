@@ -151,7 +151,7 @@ _CONTEXT = {
 }
 _OUTCOME = {
     "native_size": "the label: bytes of the function in the object, by its symbol, with its fragments; null where it "
-    "has none",
+    "has none; in Mach-O and COFF up to the next symbol, so with the padding between them",
     "status": "ok; merged, one with another function at the same place; eliminated by later passes; not_emitted, "
     "because its code is in another object; no_symbol, if it is there then without a name",
     "fragments": "symbols of parts (cold code, outlined parts) whose bytes are counted in native_size",
@@ -182,7 +182,7 @@ MODULE_MEANINGS: Final = {
     "faithful": "whether the object equals the plain compile's, byte for byte; null if they were not compared",
     "text_size": "bytes of the object's code and read-only data: text as llvm-size prints it",
     "code_size": "bytes of the object's executable sections",
-    "explained_size": "those of them that are the labelled functions'; the rest is padding or other code",
+    "explained_size": "those of them that are the labelled functions'; the rest is other code, and in ELF padding",
     "object_sha256": "hex digest of the object",
     "cpu_s": "seconds of processor time that clang and opt took",
     "replay_cpu_s": "seconds of processor time of the plain compile; null if there was none",
