@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mlgo_corpus.builds.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
+from mlgo_corpus.builds.objects import (
+    OF_A_DLL,
+    OTHER_SECTION,
+    Embedded,
+    Reason,
+    SectionNames,
+    Tally,
+    describe_file,
+    read_object,
+)
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
@@ -135,7 +144,8 @@ def _module(item: Embedded) -> ExplainedModule:
 
 
 def _advice(path: str, modules: tuple[ExplainedModule, ...]) -> Iterator[str]:
-    reasons = dict.fromkeys(Reason(item.reason) for item in modules)
+    mended = [item for item in modules if not item.detail.endswith((OTHER_SECTION, OF_A_DLL))]
+    reasons = dict.fromkeys(Reason(item.reason) for item in mended)
     usable = sum(item.status == STATUS_OK and bool(item.options) for item in modules)
     if usable:
         what = "it" if len(modules) == 1 else f"{usable} of its {len(modules)} modules"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject, InputType, iter_build_objects, iter_thinlto_local
-from mlgo_corpus.builds.objects import Reason, SectionNames
+from mlgo_corpus.builds.objects import MADE_BY_CLANG, OTHER_SECTION, Reason, SectionNames
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.assemble import local_output
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
@@ -234,17 +234,22 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
         return counts[reason] > report.modules
 
     flag = "-Xclang -fembed-bitcode=all"
-    if run.clang_without_bitcode:
+    without, first = run.without_bitcode, run.first_without_bitcode
+    if without[OTHER_SECTION]:
         yield (
-            f"{_count(run.clang_without_bitcode, 'object')} made by clang without bitcode, such as "
-            f"{run.first_without_bitcode}: put {flag} into CFLAGS and CXXFLAGS, build and extract again; or clean, and "
+            f"{_count(without[OTHER_SECTION], 'object')} without that section, such as {first[OTHER_SECTION]}, but "
+            "with bitcode in the usual one: leave out `bitcode_section`"
+        )
+    if without[MADE_BY_CLANG]:
+        yield (
+            f"{_count(without[MADE_BY_CLANG], 'object')} made by clang without bitcode, such as "
+            f"{first[MADE_BY_CLANG]}: put {flag} into CFLAGS and CXXFLAGS, build and extract again; or clean, and "
             "put 'mlgo-corpus build' before the build's command"
         )
-    elif many(Reason.NO_BITCODE):
+    elif without[""] > report.modules:
         yield (
-            f"{_count(counts[Reason.NO_BITCODE], 'object')} without bitcode, such as "
-            f"{report.examples[Reason.NO_BITCODE][0]}: clean, and put 'mlgo-corpus build' before the build's command, "
-            f"for clang to compile; or compile with clang and {flag}, then extract again"
+            f"{_count(without[''], 'object')} without bitcode, such as {first['']}: clean, and put 'mlgo-corpus build' "
+            f"before the build's command, for clang to compile; or compile with clang and {flag}, then extract again"
         )
     if run.override == UNSPECIFIED_OVERRIDE:
         yield (

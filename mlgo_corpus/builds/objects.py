@@ -32,6 +32,7 @@ from mlgo_corpus.formats.objects.objfile import (
     Section,
     describe_head,
     identify_container,
+    is_import_object,
     parse_fat,
     parse_objfile,
 )
@@ -162,6 +163,9 @@ def read_object(
             yield Embedded(
                 member, Reason.NO_BITCODE, detail="libtool's note about an object, which is a file of its own"
             )
+            return
+        if is_import_object(data):
+            yield Embedded(member, Reason.NO_BITCODE, detail=OF_A_DLL)
             return
         yield from _read_objfile(data, tally, names, member)
     except FormatError as error:
@@ -411,9 +415,14 @@ def _commands(view: memoryview, sections: Sequence[Section]) -> list[memoryview]
 
 # The end of the detail of an object that clang made without being told to embed bitcode.
 MADE_BY_CLANG = "; compiled without -Xclang -fembed-bitcode=all"
+# The ends of the details of objects without bitcode that compiling again would not give any.
+OTHER_SECTION = " is there"
+OF_A_DLL = "part of an import library: the code is in a DLL"
 # Compilers sign their objects here; the name shows a user which part of a build to look at.
 _COMMENT = ".comment"
 _MOST_COMMENT = 1000
+# Parts of the table from which Windows loads DLLs: only import libraries have them in objects.
+_DLL_IMPORTS = ".idata$"
 
 
 def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
@@ -426,7 +435,9 @@ def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
         return "a GCC LTO object: GIMPLE, not LLVM bitcode"
     usual = next((item.name for item in sections if item.name in SectionNames().bitcode and item.size), None)
     if usual is not None:
-        return f"no section {' or '.join(names.bitcode)}; the usual {usual} is there"
+        return f"no section {' or '.join(names.bitcode)}; the usual {usual}{OTHER_SECTION}"
+    if any(item.name.startswith(_DLL_IMPORTS) for item in sections):
+        return OF_A_DLL
     comment = next((item for item in sections if item.name == _COMMENT), None)
     if comment is None:
         return "no bitcode section; no compiler has signed it: assembly?"

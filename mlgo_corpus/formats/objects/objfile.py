@@ -92,6 +92,12 @@ def identify_container(head: Buffer) -> Container | None:
     return None
 
 
+def is_import_object(head: Buffer) -> bool:
+    """Return True for a short import object: a member of a DLL's import library that names one symbol of the DLL."""
+    head = bytes(head[:8])
+    return head[:6] == b"\0\0\xff\xff\0\0" and head[6:] in _COFF_MACHINES
+
+
 def parse_objfile(data: Buffer, names: Collection[str] | None = None) -> ObjFile:
     """Read the section table of an ELF, Mach-O (one architecture), COFF or PE file.
 

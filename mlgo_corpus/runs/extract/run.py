@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject
-from mlgo_corpus.builds.objects import MADE_BY_CLANG, Reason
+from mlgo_corpus.builds.objects import MADE_BY_CLANG, OF_A_DLL, OTHER_SECTION, Reason
 from mlgo_corpus.corpus.folder import iter_modules_of, remove_module_files, write_manifest
 from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import (
@@ -151,8 +151,9 @@ class ExtractionRun:
         self._lost: set[str] = set(journal.unfinished)
         self._first_triple: str | None = None
         self.report = ExtractReport(output)
-        self.clang_without_bitcode = 0
-        self.first_without_bitcode = ""
+        # By the end of the detail that says why.
+        self.without_bitcode = Counter[str]()
+        self.first_without_bitcode: dict[str, str] = {}
         self.override: Sequence[str] | None = None
 
     def extract(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> None:
@@ -285,15 +286,17 @@ class ExtractionRun:
         for row in rows:
             self._table.append(row)
             self._counts[row.reason] += 1
+            named = row.source if row.member is None else f"{row.source}({row.member})"
             if row.reason != Reason.OK and len(shown := report.examples.setdefault(row.reason, [])) < _EXAMPLES:
-                shown.append(row.source if row.member is None else f"{row.source}({row.member})")
+                shown.append(named)
             report.bitcode_explained += row.bitcode_bytes or 0
             if row.status == STATUS_FAILED:
                 report.failed += 1
             elif row.reason == Reason.NO_BITCODE:
-                if row.detail.endswith(MADE_BY_CLANG):
-                    self.clang_without_bitcode += 1
-                    self.first_without_bitcode = self.first_without_bitcode or row.source
+                ends = (MADE_BY_CLANG, OTHER_SECTION, OF_A_DLL)
+                end = next((end for end in ends if row.detail.endswith(end)), "")
+                self.without_bitcode[end] += 1
+                self.first_without_bitcode.setdefault(end, named)
             elif row.status == STATUS_OK:
                 self._modules.append(row.module)
                 report.modules += 1

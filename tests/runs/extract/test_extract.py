@@ -583,6 +583,19 @@ def test_custom_sections(llvm22: Llvm, compile_c: Compile, tmp_path: Path) -> No
     (module,) = Corpus.open(tmp_path / "c2")
     assert module.bitcode() == dump_section(llvm22, path, ".llvmbc")
     assert module.command()[0] == "-cc1"
+    assert extract_corpus([path], tmp_path / "c3", bitcode_section=".bits").hints == (
+        f"1 object is without that section, such as {path}, but with bitcode in the usual one: leave out "
+        "`bitcode_section`",
+    )
+
+
+def test_import_libraries_of_windows(llvm22: Llvm, tmp_path: Path) -> None:
+    (tmp_path / "lib.def").write_text("LIBRARY x.dll\nEXPORTS\n  f\n")
+    tool = llvm22.tool("llvm-dlltool")
+    run_checked(tool, "-m", "i386:x86-64", "-d", "lib.def", "-l", "x.lib", cwd=tmp_path)
+    report = extract_corpus([tmp_path / "x.lib"], tmp_path / "corpus")
+    assert (report.counts, report.failed, report.hints) == ({"no_bitcode": 4}, 0, ())
+    assert {row["detail"] for row in rows(tmp_path / "corpus")} == {"part of an import library: the code is in a DLL"}
 
 
 def test_progress_reaches_the_total(build: Path, tmp_path: Path) -> None:
