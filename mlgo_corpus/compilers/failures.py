@@ -18,8 +18,8 @@ from mlgo_corpus.formats.commands.replay import required_files
 _MAY_PASS = frozenset({RunReason.SIGNAL, RunReason.TIMEOUT, RunReason.PROTOCOL_ERROR})
 
 # Messages of clang 17 to 22 (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _MESSAGES = (
-    (re.compile(r"No space left on device|Disk quota exceeded"), RunReason.DISK_FULL),
     (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), RunReason.UNKNOWN_OPTION),
     (re.compile(r"Unknown attribute kind|Incompatible epoch|Unsupported version"), RunReason.NEWER_BITCODE),
     (
@@ -34,11 +34,14 @@ _MESSAGES = (
 # The bitcode reader adds the versions to most errors; only they distinguish damage from newer bitcode.
 _VERSIONS = re.compile(r"\(Producer: 'LLVM(\d+)\.[^']*' Reader: 'LLVM (\d+)\.")
 # A program prints "terminate called without" if it cannot even allocate the exception. The messages from "failed to
-# map" on are those of glibc's and musl's loaders if the limit is too small for the program (glibc's elf/dl-load.c).
+# map" on are those of glibc's loader if the limit is too small for the program (its elf/dl-load.c). Text of a module
+# does not count: IR has its strings behind a quote, and a stack dump its functions behind a tab.
 _OUT_OF_MEMORY = re.compile(
-    r"out of memory|bad_alloc|[Cc]annot allocate|terminate called without|failed to map segment|cannot map zero-fill"
-    r"|cannot change memory protections|failed to allocate memory|error while loading shared libraries: .*cannot create"
-    r"|cannot make segment writable|Error loading shared library .*: Out of memory"
+    r"^[^\"\t\n]*?(?:"
+    r"[Oo]ut of memory|std::bad_alloc|[Cc]annot allocate memory|terminate called without"
+    r"|failed to map segment|cannot map zero-fill|cannot change memory protections|failed to allocate memory"
+    r"|error while loading shared libraries: .*cannot create|cannot make segment writable)",
+    re.MULTILINE,
 )
 _LONGEST = 300
 # The start of a message about a place in a file, in all of clang's formats (-fdiagnostics-format=), or in a macro of an
@@ -111,6 +114,8 @@ def classify(
         return RunReason.PROTOCOL_ERROR, error.message
     if error.returncode is None:
         return RunReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
+    if _DISK_FULL.search(said):
+        return RunReason.DISK_FULL, shown
     if limited and _OUT_OF_MEMORY.search(error.stderr):
         return RunReason.MEMORY_LIMIT, shown
     if error.returncode == -signal.SIGXFSZ:

@@ -81,6 +81,22 @@ def test_ends() -> None:
     assert classify(ToolError(("c",), 70, "error: " + 1000 * "x"))[1] == "error: " + 293 * "x"
 
 
+@pytest.mark.parametrize(
+    ("code", "said", "reason"),
+    [
+        (-6, "terminate called after throwing an instance of 'std::bad_alloc'\nStack dump:\n0.\tx", "memory_limit"),
+        (-11, "Stack dump:\n2.\tRunning pass 'a' on function '@_ZSt17__throw_bad_allocv'", "signal"),
+        (-11, "Stack dump:\n2.\tRunning pass 'a' on function '@out of memory'", "signal"),
+        (-11, '@a = constant [14 x i8] c"out of memory\\00"\nStack dump:', "signal"),
+        (1, "call void @_ZSt17__throw_bad_allocv()\nLLVM ERROR: No space left on device", "disk_full"),
+        (-6, "LLVM ERROR: No space left on device\nout of memory", "disk_full"),
+        (1, "x.ll:1:1: error: Cannot allocate unsized type", "compiler_error"),
+    ],
+)
+def test_text_of_a_module_is_no_lack_of_memory(code: int, said: str, reason: str) -> None:
+    assert classify(ToolError(("clang",), code, said), limited=True)[0] == reason
+
+
 def test_the_system() -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/d/f")
     assert classify(full) == (RunReason.DISK_FULL, "/d/f: No space left on device")
