@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -211,6 +211,18 @@ def known(shared_folder: Path) -> Callable[..., Path]:
 def probed(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that holds what was found out about clang-22, for tests that copy it."""
     return known(tmp_path_factory.mktemp("probed"), Llvm(22).clang)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)), capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("cannot mount a file system here")
+    yield place
+    subprocess.run(("umount", str(place)), check=True)
 
 
 @pytest.fixture

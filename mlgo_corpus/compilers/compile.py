@@ -229,10 +229,15 @@ class ModuleCompiles:
 
         Raises:
             RunFailure: it failed.
+            OSError: the disk is full, so that its stderr is not whole.
         """
+        path = None if stderr is None else self.folder / stderr
         try:
-            done = run_tool(argv, **self.keywords(), stderr=None if stderr is None else self.folder / stderr)
+            done = run_tool(argv, **self.keywords(), stderr=path)
         except ToolError as error:
+            if path is not None:  # where its last line did not fit, neither does one more
+                with path.open("ab") as file:
+                    file.write(b"\n")
             self.fail(error, words=words)
         self.succeed(done, argv, words=words)
         return done

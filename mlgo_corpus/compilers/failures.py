@@ -131,6 +131,18 @@ def classify(
     return RunReason.COMPILER_ERROR, shown or error.outcome
 
 
+def failure_of(error: OSError) -> RunFailure:
+    """Return the failure of a module of which a file cannot be read or written.
+
+    Raises:
+        OSError: the disk is full, and it is so for the other modules, too.
+    """
+    reason, detail = classify(error)
+    if reason is RunReason.DISK_FULL:
+        raise error
+    return RunFailure(reason, detail)
+
+
 def _said(stderr: str) -> str:
     """Return the first line with an error, else the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]

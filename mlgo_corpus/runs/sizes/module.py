@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.compile import OBJECT_NAME, ModuleCompiles, run_folder
-from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.failures import RunFailure, failure_of
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.process import ToolResult
 from mlgo_corpus.corpus.folder import Module
@@ -122,18 +122,18 @@ def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | 
     afterwards.
 
     Raises:
-        OSError: the temporary folder cannot be made.
+        OSError: the temporary folder cannot be made, or the disk is full.
     """
     with run_folder(work) as folder:
         run = _Run(settings, module, folder)
         try:
             run.compiles.place()
             return run.snapshot()
-        except RunFailure as failure:
-            reason, detail = failure.reason, failure.detail
+        except RunFailure as error:
+            failure = error
         except OSError as error:
-            reason, detail = classify(error)
-        return ModuleSnapshot(module.name, reason, detail, cpu_s=run.compiles.cpu_s)
+            failure = failure_of(error)
+        return ModuleSnapshot(module.name, failure.reason, failure.detail, cpu_s=run.compiles.cpu_s)
 
 
 class _Run:

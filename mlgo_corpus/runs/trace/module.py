@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.compilers.choose import TRAINING_LOG
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.compile import OBJECT_NAME, Compiled, ModuleCompiles, check_bitcode, row_detail, run_folder
-from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.failures import RunFailure, failure_of
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
@@ -401,13 +401,11 @@ class _Run:
             self.compiles.place()
             self._trace()
             return self._row(RunReason.OK, self._unmet_detail())
-        except RunFailure as failure:
-            return self._row(failure.reason, failure.detail)
+        except RunFailure as error:
+            failure = error
         except OSError as error:
-            reason, detail = classify(error)
-            if reason is RunReason.DISK_FULL:  # for the other modules, too
-                raise
-            return self._row(reason, detail)
+            failure = failure_of(error)
+        return self._row(failure.reason, failure.detail)
 
     def _unmet_detail(self) -> str:
         """Name the first decision that a policy that is a dataset does not have."""

@@ -775,6 +775,28 @@ def test_opt_that_crashes_hangs_and_fails(make: Make, tmp_path: Path, monkeypatc
     assert "cannot do" in modules(tmp_path / "table")["loop.o"]["detail"]
 
 
+def test_a_full_disk(
+    llvm22: Llvm, small: Path, small_disk: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says so, also where opt cannot, and the same command goes on when there is room."""
+    program = tmp_path / "opt"
+
+    def choose(*words: Any, **options: Any) -> Toolchain:
+        toolchain = choose_optimiser(*words, **options)
+        program.write_text(f'#!/bin/sh\nyes "" | head -c 1000000 >&2 || exit 1\nexec {toolchain.opt} "$@"\n')
+        program.chmod(0o755)
+        return replace(toolchain, opt=program)
+
+    monkeypatch.setattr(ir2native, "choose_optimiser", choose)
+    output = small_disk / "table"
+    options: dict[str, Any] = {"compiler": llvm22.clang, "cache": cache, "jobs": 1}
+    with pytest.raises(MlgoCorpusError, match=rf"^cannot write {output}/\S*: No space left on device$"):
+        ir2native_table(small, output, **options)
+    assert os.listdir(output) == [".mlgo-corpus"]
+    subprocess.run(("mount", "-o", "remount,size=8m", str(small_disk)), check=True)
+    assert ir2native_table(small, output, **options).counts == {"ok": 6}
+
+
 _run = SizingJob.run
 
 

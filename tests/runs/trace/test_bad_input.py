@@ -704,18 +704,6 @@ def test_a_damaged_cache(tmp_path: Path, fake: Path) -> None:
         check_good(rows[name], index)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)), capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("cannot mount a file system here")
-    yield place
-    subprocess.run(("umount", str(place)), check=True)
-
-
 def test_a_full_disk(tmp_path: Path, fake: Path, small_disk: Path) -> None:
     """One line says so, and the same command goes on when there is room."""
     make_corpus(tmp_path / "corpus", {f"m{number}": module(decisions=600) for number in range(12)})
