@@ -137,6 +137,8 @@ def serve(listening: socket.socket) -> Callable[[], object]:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    # The server's own stream remembers whether its descriptor could seek.
+    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

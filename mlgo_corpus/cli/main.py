@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import re
 import sys
 from typing import Annotated, Any
@@ -207,6 +208,8 @@ def _with_one(verb: str) -> typer.Typer:
 def main() -> None:
     """Run the command line."""
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have what its encoding does not
+        sys.stdout.reconfigure(errors="backslashreplace")
     _with_one("".join(sys.argv[1:2]))(prog_name="mlgo-corpus")
 
 

@@ -65,6 +65,15 @@ def test_a_reader_that_leaves_ends_it_quietly(words: str) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_what_an_encoding_does_not_have_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "日.log").symlink_to(LOG)
+    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", "dump", "--stats", "日.log"]
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, env=env, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("\\u65e5.log: inlining, 84 observations")
+
+
 @pytest.mark.parametrize(("no_color", "shown"), [("", "\x1b[1mbold\x1b[0m\n"), ("1", "bold\n")])
 def test_no_color_is_not_even_bold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_color: str, shown: str
