@@ -34,6 +34,8 @@ from mlgo_corpus.view.sizes.section import sizes_section
 from mlgo_corpus.view.words import plain, shown
 
 _NAMED = 4
+# What the head of every page has (the template's generator).
+_MARK = b'content="mlgo-corpus '
 
 _Compared = CorpusFacts | DatasetFacts | SizesFacts
 _Known = _Compared | LearnedPolicy | EvaluationFacts
@@ -81,7 +83,7 @@ def report_page(
             a URL is downloaded, and the copy deleted afterwards. Policies that come with the package are known by name.
         output: the page; it appears when it is complete.
         title: the title of the page; by default the names of the inputs.
-        force: replace an existing file.
+        force: replace an existing page.
         progress: called with (thousandths done, thousandths in all, the input's label).
 
     Raises:
@@ -96,7 +98,7 @@ def report_page(
         raise UsageError("expected at least one corpus, dataset or table to report on")
     untold = output in finish_moves(output)
     instead = f"name the file to write, such as {output / 'report.html'}"
-    check_file(output, _files(paths), instead, force=force or untold)
+    check_file(output, _files(paths), instead, mark=_MARK, force=force or untold)
     check_libraries()
     paths = [_named(path) for path in paths]
     kinds = [find_kind(path) for path in paths]

@@ -31,7 +31,7 @@ def report(
     title: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The page's title.", show_default="the names of the inputs")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing page.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Make one HTML page that shows what is in a corpus, a dataset or a policy, and points out what is odd.

@@ -53,6 +53,8 @@ _WHOLE = "."
 _MOST_MOVES_BYTES = 256 << 20
 # The suffixes of the files of datasets, corpora and policies.
 _SUFFIXES = frozenset({".parquet", ".json", ".jsonl", ".md", ".bc", ".cmd", ".npz"})
+# The first bytes of a file, in which its mark is looked for.
+_MARKED_BYTES = 4096
 
 
 @contextmanager
@@ -216,13 +218,14 @@ def _was_made_by(about: Path, made_by: str) -> bool:
     return isinstance(said, dict) and said.get("tool") == "mlgo-corpus" and said.get("made_by") == made_by
 
 
-def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: bool) -> None:
+def check_file(output: Path, inputs: Iterable[Path], instead: str, *, mark: bytes = b"", force: bool) -> None:
     """Check that a file may be made: an existing file is replaced only with ``force``, and an input never.
 
     Args:
         output: the file to make.
         inputs: what it is made from: files, and folders with their contents.
         instead: what the user should do if ``output`` is a folder.
+        mark: what such a file has in its first bytes; a file without it is not replaced, unless it is empty.
         force: whether an existing file may be replaced; anything else, such as a device, may not.
 
     Raises:
@@ -238,6 +241,11 @@ def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: boo
             raise UsageError(f"{output}: is neither a file nor a folder; name another output")
         if any(_belongs(output, source) for source in inputs):
             raise UsageError(f"{output}: is an input, or a part of one; name another output")
+        if mark and output.exists():
+            with output.open("rb") as file:
+                head = file.read(_MARKED_BYTES)
+            if head and mark not in head:
+                raise UsageError(f"{output}: is there already, and something else; name another output")
     if not force:
         raise UsageError(f"{output}: is there already; `force` replaces it")
 

@@ -463,6 +463,17 @@ def test_a_page_that_is_there_is_not_replaced_without_being_asked(tmp_path: Path
     assert [path.name for path in output.parent.iterdir()] == ["r.html"]
 
 
+def test_only_a_page_or_an_empty_file_is_replaced(tmp_path: Path) -> None:
+    dataset, other = plain_trace(tmp_path / "d", MODULES), plain_trace(tmp_path / "e", MODULES) / "dataset.json"
+    before = other.read_bytes()
+    done = cli(dataset, "-o", other, "--force")
+    assert (done.exit_code, other.read_bytes()) == (2, before)
+    assert "dataset.json: is there already, and something else; name another output" in done.stderr
+    (tmp_path / "empty").touch()
+    for _ in range(2):
+        assert cli(dataset, "-o", tmp_path / "empty", "--force").exit_code == 0
+
+
 def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
     made = sizes(tmp_path / "s", function_columns(4))
     single = tmp_path / "single.parquet"
