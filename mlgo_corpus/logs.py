@@ -426,7 +426,8 @@ def restore_logs(
     ``force``.
 
     Raises:
-        UsageError: there is no such dataset, or a file is in a log's place; nothing was written.
+        UsageError: there is no such dataset, a file is in a log's place, or ``output`` is in the dataset; nothing was
+            written.
         CorpusError: the dataset's tables contradict each other; nothing was written.
         MlgoCorpusError: the logs cannot be written.
     """
@@ -447,6 +448,8 @@ def _restore(dataset: Path, output: Path, *, force: bool, progress: Callable[[in
         rows = read_log_rows(paths.modules)
     except CorpusError as error:
         raise UsageError(str(error)) from error
+    if output.resolve().is_relative_to(dataset.resolve()):
+        raise UsageError(f"{output}: is the dataset, or in it; name another folder")
     registry = NameRegistry()
     there = [row for row in rows if row.status == STATUS_OK]
     placed = [(row, registry.claim(log_name(row.source))) for row in there]

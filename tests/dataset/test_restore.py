@@ -303,6 +303,13 @@ def test_any_byte_may_be_another(whole: Path, tmp_path: Path) -> None:
 # The output
 
 
+@pytest.mark.parametrize("inside", ["", "logs"])
+def test_a_dataset_gets_no_logs(dataset: Path, inside: str) -> None:
+    with pytest.raises(UsageError, match=r": is the dataset, or in it; name another folder$"):
+        restore_logs(dataset, dataset / inside)
+    assert not list(dataset.rglob("*.log"))
+
+
 def test_files_that_are_there(dataset: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()
