@@ -241,7 +241,7 @@ def _show_dedup(report: DedupReport, *, near: bool) -> None:
     if report.output is None:
         console.print("nothing was written: --output CORPUS makes a corpus without them")
     else:
-        console.print(f"{plain(str(report.output))}: the {counted(report.kept, 'module')} that are left")
+        console.print(f"{plain(str(report.output))}: {counted(report.kept, 'module')} left")
     _show_problems(report.problems)
     if report.libtool:
         err().print(
