@@ -487,7 +487,8 @@ def _beginning(path: Path) -> Iterator[None]:
         # The user did not name the temporary files beside the path: show the path itself.
         beside = path.name and error.filename in map(str, (_lock(path), _making(path), _old(path)))
         place = path if beside else error.filename or path
-        raise UsageError(f"{place}: cannot write there: {os_reason(error)}") from error
+        kind = MlgoCorpusError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError  # the request is fine
+        raise kind(f"{place}: cannot write there: {os_reason(error)}") from error
 
 
 def _restore(real: Path) -> None:

@@ -65,6 +65,17 @@ def test_an_error_leaves_nothing_and_no_folder_above(tmp_path: Path, error: Base
     assert listing(tmp_path / "a") == []
 
 
+def test_a_full_disk_is_no_wrong_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(MlgoCorpusError, match=r"/made: cannot write there: No space left on device$") as caught:
+        write_folder(tmp_path / "made", {"known": b"1"}, known=["known"], force=False)
+    assert type(caught.value) is MlgoCorpusError
+    assert listing(tmp_path) == []
+
+
 def test_what_may_be_replaced_is_asked_under_the_lock(tmp_path: Path) -> None:
     output = tmp_path / "made"
     make(output, b"1")
