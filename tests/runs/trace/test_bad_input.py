@@ -541,7 +541,6 @@ class Needy(Policy):
 class Odd(Policy):
     features = 5
 
-made = []
 class Stubborn(Policy):
     def advise(self, observation):
         while self.name == "hangs":
@@ -553,8 +552,8 @@ def slow():
     while True: pass
 
 def once():
-    made.append(1)
-    if len(made) > 1: raise RuntimeError("only once")
+    try: open(__file__ + ".made", "x").close()  # in any process
+    except FileExistsError: raise RuntimeError("only once") from None
     return Policy()
 """
 
