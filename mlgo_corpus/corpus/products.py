@@ -17,6 +17,8 @@ key              meaning
 ``sha256``       its hex digest at the end of the build; null if it was not there
 ``text_size``    bytes of its code and read-only data, as llvm-size prints ``text``; null of an archive
 ``code_size``    bytes of its executable sections; null of an archive
+``absent``       how many modules the link takes that the corpus lacks, and the one had that this one was made of, by
+                 `split`, say; left out if there are none
 ``inputs``       the files that it read: a list of objects with the keys below
 ===============  ======================================================================================
 
@@ -156,6 +158,7 @@ class LinkRecord:
     sha256: str | None = None
     text_size: int | None = None
     code_size: int | None = None
+    absent: int = 0
     inputs: tuple[LinkedFile, ...] = ()
 
     def words(self) -> tuple[LinkWord, ...]:
@@ -163,7 +166,7 @@ class LinkRecord:
         return read_command(self.driver, self.arguments)
 
 
-_PLAIN_FIELDS: Final = tuple(one.name for one in fields(LinkRecord) if one.name != "inputs")
+_PLAIN_FIELDS: Final = tuple(one.name for one in fields(LinkRecord) if one.name not in ("absent", "inputs"))
 _PLAIN_FIELDS_OF_INPUT: Final = ("word", "path", "state", "sha256", "modules")
 
 
@@ -320,7 +323,9 @@ def links_among(
             )
             for item in record.inputs
         )
-        yield replace(record, name=f"{folder}{record.name.lstrip('/')}" if folder else record.name, inputs=inputs)
+        lost = sum(named(module) is None for module in modules_of(record, parts, taken=True))
+        name = f"{folder}{record.name.lstrip('/')}" if folder else record.name
+        yield replace(record, name=name, absent=record.absent + lost, inputs=inputs)
 
 
 def write_links(path: Path, records: Collection[LinkRecord]) -> None:
@@ -338,7 +343,8 @@ def links_bytes(records: Collection[LinkRecord]) -> bytes:
     lines: list[dict[str, Any]] = [{"format": _FORMAT, "links": len(records)}]
     for record in records:
         told = {name: getattr(record, name) for name in _PLAIN_FIELDS}
-        lines.append({**told, "inputs": [lists.told(one) for one in record.inputs]})
+        absent = {"absent": record.absent} if record.absent else {}
+        lines.append({**told, **absent, "inputs": [lists.told(one) for one in record.inputs]})
     return "".join(json.dumps(line) + "\n" for line in lines).encode("ascii")
 
 
@@ -461,6 +467,7 @@ def _record(value: Any, lists: list[tuple[_Member, ...]]) -> LinkRecord:
         sha256=_digest(value["sha256"]),
         text_size=_size(value["text_size"]),
         code_size=_size(value["code_size"]),
+        absent=_size(value.get("absent")) or 0,
         inputs=tuple(_input(one, lists) for one in _list(value["inputs"])),
     )
 

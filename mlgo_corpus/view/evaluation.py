@@ -93,8 +93,13 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
         if one.failed:
             yield CallOut(
                 f"{policy}: {words.counted(one.failed, 'module')} could not be measured.",
-                "They are in no sum, of any policy.",
+                "They are in no sum, of any policy." if one.failed < one.modules else "It has no sum.",
                 grave=True,
+            )
+        if partial := max((link.partial for link in one.products), default=0):
+            yield CallOut(
+                f"{policy}: {words.counted(partial, 'product')} with objects of the build's own.",
+                "Their modules were not chosen, not compiled, or are not in the corpus. They are in no sum.",
             )
         if one.objects.modules and one.objects.change > 0:
             yield CallOut(

@@ -63,6 +63,10 @@ def test_members_of_an_archive_are_there_once(tmp_path: Path) -> None:
     assert [one.name for one in found[0].inputs[0].without_untaken().members] == ["a.o", "c.o"]
     (renamed, *_) = products.links_among(found, "all/", {"all/b.o"})
     assert [one.module for one in renamed.inputs[0].members] == [None, "all/b.o", None]
+    # Of the modules that it takes; and so it is of a corpus that is made of that one.
+    (tmp_path / "part").mkdir()
+    (again,) = products.links_among(read(tmp_path / "part", renamed), "", {"all/b.o"})
+    assert (found[0].absent, renamed.absent, again.absent) == (0, 2, 2)
     for change, why in (
         ({"members_of": 2}, "expected a number below 2"),
         ({"taken": [3]}, "expected a number below 3"),

@@ -12,14 +12,14 @@ from typing import Any, Final
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.functions import FunctionColumns
-from mlgo_corpus.corpus.modules import STATUS_FAILED
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.corpus.products import LinkRecord, known_links, modules_of, parts_of, product_links
 from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import TraceRow, iter_trace_rows
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.files.text import printable
+from mlgo_corpus.files.text import counted, printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
 from mlgo_corpus.policies.policy import policy_folder, policy_name, policy_text
 from mlgo_corpus.policies.seen import TRAINED_SHARE, Seen
@@ -183,12 +183,14 @@ class Evaluation:
             raise
         self._said[policy.label] = report.hints
         shares = self._shares(policy.seen)
-        trained = set()
+        trained, measured = set(), set()
         for row in iter_trace_rows(DatasetPaths.of(folder / "dataset").modules):
             share = shares(row)
             self.rows.append(_row_of(policy.label, row, share))
             if share >= TRAINED_SHARE:
                 trained.add(row.module)
+            if row.status == STATUS_OK:
+                measured.add(row.module)
         if not product_links(self._records) or not report.traced:
             return
         built_by = dict.fromkeys(one.compiler for one in product_links(self._records))
@@ -203,12 +205,14 @@ class Evaluation:
                     self._against(row, self._plain[link]) if otherwise or not row.original_text_size else row
                     for row in rows
                 ]
-            self.linked += self._linked_rows(policy.label, link, rows, trained)
-            if missing := sum(row.missing for row in rows):
-                self.hints[
-                    f"{policy.label}, {link}: objects in the products that are the build's own, as their modules were "
-                    f"not chosen, or not compiled: {missing}"
-                ] = None
+            linked = list(self._linked_rows(policy.label, link, rows, trained, measured))
+            self.linked += linked
+        if partial := sum(bool(row.missing) for row in linked):  # the same for all links
+            said = (
+                f"{partial} of {counted(len(linked), 'product')} not compared, as objects in them are the build's own: "
+                "their modules were not chosen, not compiled, or are not in this corpus"
+            )
+            self._said[policy.label] = (*report.hints, said)
 
     def _products(self, folder: Path, link: str, flags: Sequence[str], *, trusted: bool) -> list[ProductRow]:
         """Link the products of the objects in a folder."""
@@ -263,11 +267,11 @@ class Evaluation:
         return share
 
     def _linked_rows(
-        self, policy: str, link: str, rows: Sequence[ProductRow], trained: set[str]
+        self, policy: str, link: str, rows: Sequence[ProductRow], trained: set[str], measured: set[str]
     ) -> Iterator[LinkedRow]:
         parts = parts_of(self._records)
         for row, record in zip(rows, product_links(self._records), strict=True):
-            modules = [printable(name) for name in modules_of(record, parts)]
+            modules = [printable(name) for name in modules_of(record, parts, taken=True)]
             seen = sum(name in trained for name in modules)
             yield LinkedRow(
                 policy=policy,
@@ -282,7 +286,7 @@ class Evaluation:
                 trained=seen > 0 and seen >= TRAINED_SHARE * len(modules),
                 text_size=row.text_size,
                 baseline_text_size=row.original_text_size,
-                missing=row.missing,
+                missing=record.absent + sum(name not in measured for name in modules),
             )
 
 

@@ -55,6 +55,7 @@ class _LinkedSizes(Report):
         link: ``linked``, as the build did, or ``folded``: by lld, with gc-sections and icf=all.
         products: how many there are.
         failed: of them, those that could not be linked.
+        partial: of them, those that hold objects of the build's own, see ``missing`` in `LINKED_COLUMNS`: in no sum.
         sizes: the sum over those that all policies have, and none was trained on.
         trained: the sum over those that it was trained on; None without any.
     """
@@ -62,6 +63,7 @@ class _LinkedSizes(Report):
     link: str
     products: int
     failed: int
+    partial: int
     sizes: SizeChange
     trained: SizeChange | None
 
@@ -162,8 +164,8 @@ def compared(rows: Sequence[EvaluationRow] | Sequence[LinkedRow]) -> set[tuple[s
 
     Of a policy's rows, those count that have such a key, were measured, and that it was not trained on.
     """
-    policies = {row.policy for row in rows if _is_measured(row)}  # one that fails everywhere takes nothing from others
-    counts = Counter(key_of(row) for row in rows if _is_measured(row))
+    policies = {row.policy for row in rows if _is_whole(row)}  # one that fails everywhere takes nothing from others
+    counts = Counter(key_of(row) for row in rows if _is_whole(row))
     common = {key for key, count in counts.items() if count == len(policies)}
     seen = [{key_of(row) for row in rows if row.trained and row.policy == policy} for policy in policies]
     return common.difference(*(keys for keys in seen if not common <= keys))
@@ -176,6 +178,11 @@ def key_of(row: EvaluationRow | LinkedRow) -> tuple[str, ...]:
 
 def _is_measured(row: EvaluationRow | LinkedRow) -> bool:
     return row.status == STATUS_OK and row.text_size is not None and row.baseline_text_size is not None
+
+
+def _is_whole(row: EvaluationRow | LinkedRow) -> bool:
+    """Return True if a row was measured, and all that was measured is the policy's."""
+    return _is_measured(row) and not (isinstance(row, LinkedRow) and row.missing)
 
 
 def _of_policy(
@@ -226,7 +233,7 @@ def _sizes_of(rows: Sequence[EvaluationRow], seed: int) -> SizeChange:
 
 
 def _linked(rows: Sequence[LinkedRow], products: set[tuple[str, ...]], seed: int) -> _LinkedSizes:
-    done = [row for row in rows if _is_measured(row)]
+    done = [row for row in rows if _is_whole(row)]
     done.sort(key=lambda row: row.product)  # builds link in any order; intervals are the same
 
     def sizes(some: Sequence[LinkedRow]) -> SizeChange:
@@ -239,7 +246,8 @@ def _linked(rows: Sequence[LinkedRow], products: set[tuple[str, ...]], seed: int
     return _LinkedSizes(
         rows[0].link,
         len(rows),
-        len(rows) - len(done),
+        sum(not _is_measured(row) for row in rows),
+        sum(bool(row.missing) for row in rows),
         sizes([row for row in done if key_of(row) in products and not row.trained]),
         sizes(seen) if seen else None,
     )

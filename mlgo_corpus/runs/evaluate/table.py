@@ -97,12 +97,13 @@ LINKED_COLUMNS: Final = """
 ``status``              ``ok`` or ``failed``
 ``reason``              a word of `RunReason`
 ``detail``              one line for a person: what went wrong; empty if nothing did
-``modules``             modules of the corpus that the link can take
-``trained_modules``     of them, those that the policy was trained on
+``modules``             modules of the corpus that the link takes, or can take if that is not known
+``trained_modules``     of them, those that were compiled, and that the policy was trained on
 ``trained``             whether these are at least half, so that the product is left out of the headline
 ``text_size``           bytes of its text
 ``baseline_text_size``  as ``text_size``, of the build's objects; of plain compiles' if they are gone or another clang's
-``missing``             of ``modules``, those whose object in it is the build's own, as they were not chosen or compiled
+``missing``             modules whose object in it is the build's own, as they were not chosen, not compiled, or left
+                        behind when this corpus was made of another; if there are any, the product is not compared
 """
 
 _LINKED_KINDS: Final[Mapping[str, Kind]] = {

@@ -124,6 +124,15 @@ def test_products_are_added_up_by_link() -> None:
     assert (first.objects.change, first.products[1].sizes.size, first.larger_product) == (0.0, 95, None)
 
 
+def test_a_product_of_other_objects_is_in_no_sum() -> None:
+    whole = LinkedRow("p", "linked", "one", "program", "ok", "ok", "", 2, 0, False, 80, 100, 0)
+    rows = [whole, whole._replace(product="two"), whole._replace(product="two", policy="q", missing=1)]
+    rows.append(whole._replace(policy="q", text_size=70))
+    found = sum_up([row("p", "a", 1, 1), row("q", "a", 1, 1)], rows, 0)
+    sums = [(one.failed, one.partial, one.sizes.modules, one.sizes.size) for each in found for one in each.products]
+    assert sums == [(0, 0, 1, 80), (0, 1, 1, 70)]
+
+
 def test_the_order_in_which_products_were_linked_does_not_matter() -> None:
     rows = [
         LinkedRow("p", "linked", f"{number:02}", "program", "ok", "ok", "", 1, 0, False, 500 + number**2, 1000 + number)
