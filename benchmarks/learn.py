@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mlgo_corpus import EvaluationReport, LearnedPolicy, TensorSpec, evaluate_corpus, search_corpus, train_policy
+from mlgo_corpus.cli.console import percent_change
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.engine.choice import HERE
 from mlgo_corpus.learn.shapes import clone, informative, shape_for
@@ -127,11 +128,9 @@ def show(report: EvaluationReport) -> None:
     """Print what policies make of a corpus."""
     print(report.corpus)
     for one in report.policies:
-        linked = ", ".join(
-            f"{link.link} {100 * link.sizes.change:+.2f} %" for link in one.products if link.sizes.modules
-        )
-        objects = f"objects {100 * one.objects.change:+.2f} %, {one.grew} of {one.objects.modules} grew"
-        print(f"  {one.policy:12} {objects}; {linked}")
+        parts = [("objects", one.objects), *((link.link, link.sizes) for link in one.products)]
+        changes = ", ".join(f"{what} {percent_change(sizes.size, sizes.baseline)}" for what, sizes in parts)
+        print(f"  {one.policy:12} {changes}; {one.grew} of {one.objects.modules} grew")
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def main() -> None:
     evaluation = options.output.with_name(f"{options.output.name}-evaluation")
     report = evaluate_corpus(test, evaluation, policies=[str(options.output)], compiler=options.compiler, force=True)
     objects = report.policies[0].objects
-    print(f"{test}: {100 * objects.change:+.2f} % of {objects.baseline} bytes in {objects.modules} modules")
+    print(f"{test}: {100 * (objects.change or 0.0):+.2f} % of {objects.baseline} bytes in {objects.modules} modules")
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def evaluate_corpus(
         hints += (_ALL_KNOWN,)
     for one in sums:
         if (larger := one.larger_product) is not None:
-            by = f"{100 * larger.sizes.change:+.2f} %"
+            by = f"{100 * (larger.sizes.change or 0.0):+.2f} %"
             hints += (f"{one.policy}: its objects are no larger, but {by} when {larger.link}: {_INLINED_IN_EACH}",)
     return EvaluationReport(
         corpus=opened.shown,

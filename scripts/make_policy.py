@@ -268,6 +268,8 @@ def corpus_of(project: Project, folder: Path, compiler: str) -> Path:
 
 def change(sizes: SizeChange) -> str:
     """Return a change in words, with its interval."""
+    if sizes.change is None:
+        return "-"
     low, high = sizes.interval or (sizes.change, sizes.change)
     return f"{100 * sizes.change:+.1f} % ({100 * low:+.1f} to {100 * high:+.1f})"
 

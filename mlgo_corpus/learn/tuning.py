@@ -152,7 +152,7 @@ def _change(found: PolicySizes) -> float:
     """Return what a policy changes in a corpus, see `Tried`."""
     objects = found.objects if found.objects.modules or found.trained is None else found.trained
     sizes = [objects, *(one.sizes for one in found.products)]
-    changes = [one.change for one in sizes if one.baseline]
+    changes = [one.change for one in sizes if one.change is not None]
     return sum(changes) / len(changes) if changes else 0.0
 
 

@@ -101,16 +101,16 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
                 f"{policy}: {words.counted(partial, 'product')} with objects of the build's own.",
                 "Their modules were not chosen, not compiled, or are not in the corpus. They are in no sum.",
             )
-        if one.objects.modules and one.objects.change > 0:
+        if (more := one.objects.change or 0.0) > 0:
             yield CallOut(
-                f"{policy} makes the objects larger, by {words.percent(one.objects.change)}.",
+                f"{policy} makes the objects larger, by {words.percent(more)}.",
                 "Do not use it for code like this.",
                 grave=True,
             )
         if (larger := one.larger_product) is not None:
             yield CallOut(
                 f"{policy} does not make the objects larger, but what is {larger.link} of them, by "
-                f"{words.percent(larger.sizes.change)}.",
+                f"{words.percent(larger.sizes.change or 0.0)}.",
                 "What many objects hold is inlined in each of them. A search of this project weighs that.",
                 grave=True,
             )
@@ -146,7 +146,7 @@ def _sums(policies: Sequence[PolicySizes]) -> Table:
 
 
 def _change(sizes: SizeChange) -> str:
-    return words.change(sizes.change) if sizes.modules else "–"
+    return "–" if sizes.change is None else words.change(sizes.change)
 
 
 def _interval(sizes: SizeChange) -> str:

@@ -42,9 +42,9 @@ class SizeChange(Report):
     by_project: tuple[float, float] | None = None
 
     @property
-    def change(self) -> float:
-        """The change: -0.1 for a tenth less."""
-        return self.size / self.baseline - 1 if self.baseline else 0.0
+    def change(self) -> float | None:
+        """The change: -0.1 for a tenth less; None if there is nothing to compare with."""
+        return self.size / self.baseline - 1 if self.baseline else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class PolicySizes(Report):
 
         So it is if some modules are not in the headline: they may be what makes a product grow.
         """
-        grew = [link for link in self.products if link.sizes.change > 0]
-        if self.objects.modules < self.modules or self.objects.change > 0:
+        grew = [link for link in self.products if (link.sizes.change or 0.0) > 0]
+        if self.objects.modules < self.modules or (self.objects.change or 0.0) > 0:
             return None
-        return max(grew, key=lambda link: link.sizes.change, default=None)
+        return max(grew, key=lambda link: link.sizes.change or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
