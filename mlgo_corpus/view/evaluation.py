@@ -12,7 +12,7 @@ import numpy as np
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.folder import read_note
-from mlgo_corpus.runs.evaluate.sums import PolicySizes, SizeChange, compared, key_of, sum_up
+from mlgo_corpus.runs.evaluate.sums import PolicySizes, SizeChange, compared, key_of, relative_change, sum_up
 from mlgo_corpus.runs.evaluate.table import (
     EVALUATION_NAME,
     LINKED_NAME,
@@ -168,9 +168,9 @@ def _changes(facts: EvaluationFacts, name: str) -> Iterator[Block]:
     for number, one in enumerate(facts.policies[:_DRAWN], 1):
         changes = np.array(
             [
-                100 * (row.text_size - row.baseline_text_size) / row.baseline_text_size
+                100 * relative_change(row.text_size, row.baseline_text_size)
                 for row in shown
-                if row.policy == one.policy and row.text_size and row.baseline_text_size
+                if row.policy == one.policy and row.text_size is not None and row.baseline_text_size is not None
             ]
         )
         if not len(changes):
@@ -220,7 +220,7 @@ def _worst(policies: Sequence[PolicySizes], name: str) -> Iterator[Block]:
                 words.shown(module),
                 words.count(size),
                 words.count(before),
-                words.change(size / max(1, before) - 1),
+                words.change(relative_change(size, before)),
             )
             for policy, module, size, before in rows
         ),

@@ -788,8 +788,8 @@ def test_other_metrics_are_left_out(tmp_path: Path, metrics: dict[str, Any]) -> 
 
 def test_an_evaluation_s_page_shows_sums_and_changes_without_what_was_trained_on(tmp_path: Path) -> None:
     sizes_of = {
-        "first": {"a.o": (90, 100), "b.o": (210, 200), "c.o": (300, 300), "seen.o": (10, 100)},
-        "second": {"a.o": (100, 100), "b.o": (100, 200), "c.o": (240, 300), "seen.o": (20, 100)},
+        "first": {"a.o": (90, 100), "b.o": (210, 200), "c.o": (300, 300), "seen.o": (10, 100), "d.o": (0, 0)},
+        "second": {"a.o": (100, 100), "b.o": (100, 200), "c.o": (240, 300), "seen.o": (20, 100), "d.o": (0, 0)},
     }
     made = evaluation(tmp_path / "e", sizes_of, trained="seen.o")
     summary, text = report(made, output=tmp_path / "r.html")
@@ -803,7 +803,7 @@ def test_an_evaluation_s_page_shows_sums_and_changes_without_what_was_trained_on
         name: {row["label"].replace("\N{MINUS SIGN}", "-"): row["n"] for row in spec["data"]["values"] if row["n"]}
         for name, spec in specs["charts"].items()
     }
-    assert bars["input-1-changes-1"] == {"-10 to -5 %": 1, "unchanged": 1, "2 to 5 %": 1}
-    assert bars["input-1-changes-2"] == {"below -20 %": 1, "-20 to -10 %": 1, "unchanged": 1}
+    assert bars["input-1-changes-1"] == {"-10 to -5 %": 1, "unchanged": 2, "2 to 5 %": 1}
+    assert bars["input-1-changes-2"] == {"below -20 %": 1, "-20 to -10 %": 1, "unchanged": 2}
     assert "seen.o" not in page.text
     assert "b.o" in page.text

@@ -176,6 +176,11 @@ def key_of(row: EvaluationRow | LinkedRow) -> tuple[str, ...]:
     return (row.module,) if isinstance(row, EvaluationRow) else (row.link, row.product)
 
 
+def relative_change(size: int, before: int) -> float:
+    """Return the change of one module, which may have no text: 0 if it still has none."""
+    return (size - before) / max(before, 1)
+
+
 def _is_measured(row: EvaluationRow | LinkedRow) -> bool:
     return row.status == STATUS_OK and row.text_size is not None and row.baseline_text_size is not None
 
@@ -197,7 +202,7 @@ def _of_policy(
     headline = [row for row in own if key_of(row) in modules and not row.trained and _is_measured(row)]
     seen = [row for row in own if row.trained and _is_measured(row)]
     pairs = [(row.module, row.text_size or 0, row.baseline_text_size or 0) for row in headline]
-    changes = [size / before - 1 for _, size, before in pairs if before]
+    changes = [relative_change(size, before) for _, size, before in pairs]
     grew = sorted((pair for pair in pairs if pair[1] > pair[2]), key=lambda pair: -pair[1] / max(pair[2], 1))
     links = [row for row in linked if row.policy == policy]
     return PolicySizes(

@@ -41,6 +41,12 @@ def test_the_headline_is_of_modules_that_all_policies_have_and_none_has_seen() -
     assert (two.failed, two.trained, two.objects.size, two.grew) == (0, None, 344, 1)
 
 
+def test_modules_without_text_are_unchanged() -> None:
+    rows = [row("p", "a", 0, 0), row("p", "b", 0, 0), row("p", "c", 90, 100), row("p", "d", 2, 0)]
+    (one,) = sum_up(rows, (), 0)
+    assert (one.objects.modules, one.grew, one.median) == (4, 1, 0.0)
+
+
 def test_who_knows_all_takes_nothing_from_others() -> None:
     rows = [row(policy, name, 90, 100) for policy in ("one", "two") for name in "ab"]
     rows += [row("all", name, 50, 100, trained=True, trained_share=1.0) for name in "ab"]
