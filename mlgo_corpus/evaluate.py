@@ -26,12 +26,12 @@ from mlgo_corpus.files.folder import WORK_LOCK, finish_moves, keep_work_of, read
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.remote import output_here
-from mlgo_corpus.files.text import os_reason, several
+from mlgo_corpus.files.text import counted, os_reason, several
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest
 from mlgo_corpus.runs.evaluate.run import Evaluation, contenders
-from mlgo_corpus.runs.evaluate.sums import EvaluationReport, sum_up
+from mlgo_corpus.runs.evaluate.sums import EvaluationReport, measured_by_all, sum_up
 from mlgo_corpus.runs.evaluate.table import (
     EVALUATION_KIND,
     EVALUATION_NAME,
@@ -214,6 +214,8 @@ def evaluate_corpus(
         hints += (TREE_HINT,)
     if any(one.trained is not None and one.trained.modules == one.modules for one in sums):
         hints += (_ALL_KNOWN,)
+    if len(sums) > 1 and (left_out := len(chosen) - len(measured_by_all(rows))):
+        hints += (f"{counted(left_out, 'module')} in no sum of objects, as not all policies were measured there",)
     for one in sums:
         if (larger := one.larger_product) is not None:
             by = f"{100 * (larger.sizes.change or 0.0):+.2f} %"

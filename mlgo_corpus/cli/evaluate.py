@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -152,14 +153,37 @@ def _show_report(report: EvaluationReport) -> None:
     show_failures(report.problems, report.failed, "evaluation.parquet and products.parquet have them all")
     show_hints(report.hints)
     place = f"{report.output}/evaluation.parquet"
-    quoted = place.replace("'", "''")
-    known = [one for one in report.policies if one.trained is not None]
-    # Who was trained on all takes nothing from the others.
-    some = [one.policy.replace("'", "''") for one in known if one.objects.modules]
-    only = "" if len(some) == len(known) else " AND policy IN ('" + "', '".join(some) + "')"
-    where = f" WHERE module NOT IN (SELECT module FROM '{quoted}' WHERE trained{only})" if some else ""  # noqa: S608 - shown
-    query = f"SELECT policy, sum(text_size) FROM '{quoted}'{where} GROUP BY policy"  # noqa: S608 - shown
-    show_how_to_read(query, place)
+    show_how_to_read(query_of_objects(report.policies, place), place)
+
+
+def query_of_objects(policies: Sequence[PolicySizes], place: str) -> str:
+    """Return the query that sums up the same modules as the headline, of the table in ``place``."""
+    table = f"'{_quoted(place)}'"
+    known = [one for one in policies if one.trained is not None]
+    failing = [one for one in policies if one.failed]
+    # Who was trained on all, or fails everywhere, takes nothing from the others.
+    some = [one for one in known if one.objects.modules] or known
+    partly = [one for one in failing if one.failed < one.modules]
+    left_out = [
+        *_condition("trained", known, some),
+        *_condition("text_size + baseline_text_size IS NULL", failing, partly),
+    ]
+    where = ["NOT trained"] if len(some) < len(known) else []
+    if left_out:
+        where.append(f"module NOT IN (SELECT module FROM {table} WHERE {' OR '.join(left_out)})")  # noqa: S608 - shown
+    only = f" WHERE {' AND '.join(where)}" if where else ""
+    return f"SELECT policy, sum(text_size) FROM {table}{only} GROUP BY policy"  # noqa: S608 - shown
+
+
+def _condition(what: str, have: Sequence[PolicySizes], wanted: Sequence[PolicySizes]) -> Iterator[str]:
+    """Yield the condition that holds for the wanted ones of those policies that have rows of a kind."""
+    if wanted:
+        names = "', '".join(_quoted(one.policy) for one in wanted)
+        yield what if len(wanted) == len(have) else f"{what} AND policy IN ('{names}')"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
 
 
 def _show_policy(one: PolicySizes) -> None:

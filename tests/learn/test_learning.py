@@ -282,6 +282,14 @@ def test_products_with_the_build_s_own_objects_are_told_and_not_compared(chain: 
     assert sum(products["missing"].to_pylist()) == 1
 
 
+def test_modules_that_not_all_policies_were_measured_on_are_told(chain: Chain) -> None:
+    some = Path(shutil.copytree(chain.others, chain.folder / "others-lacking"))
+    next(some.rglob("p11.o.bc")).unlink()
+    report = chain.evaluate(some, "in-no-sum", "default", "never", link=False)
+    assert report.hints == ("1 module in no sum of objects, as not all policies were measured there",)
+    assert [(one.failed, one.objects.modules) for one in report.policies] == [(1, 1)] * 2
+
+
 def test_a_policy_is_evaluated_once_however_it_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(chain.folder)
     names = (str(chain.folder / "policy"), "./policy", "policy/")

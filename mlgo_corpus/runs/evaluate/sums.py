@@ -164,11 +164,17 @@ def compared(rows: Sequence[EvaluationRow] | Sequence[LinkedRow]) -> set[tuple[s
 
     Of a policy's rows, those count that have such a key, were measured, and that it was not trained on.
     """
-    policies = {row.policy for row in rows if _is_whole(row)}  # one that fails everywhere takes nothing from others
-    counts = Counter(key_of(row) for row in rows if _is_whole(row))
-    common = {key for key, count in counts.items() if count == len(policies)}
+    common = measured_by_all(rows)
+    policies = {row.policy for row in rows if _is_whole(row)}
     seen = [{key_of(row) for row in rows if row.trained and row.policy == policy} for policy in policies]
     return common.difference(*(keys for keys in seen if not common <= keys))
+
+
+def measured_by_all(rows: Sequence[EvaluationRow] | Sequence[LinkedRow]) -> set[tuple[str, ...]]:
+    """Return the keys of the rows that all policies were measured on, but for those that fail everywhere."""
+    policies = {row.policy for row in rows if _is_whole(row)}
+    counts = Counter(key_of(row) for row in rows if _is_whole(row))
+    return {key for key, count in counts.items() if count == len(policies)}
 
 
 def key_of(row: EvaluationRow | LinkedRow) -> tuple[str, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
+from mlgo_corpus.cli.evaluate import query_of_objects
 from mlgo_corpus.runs.evaluate.sums import sum_up
-from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
+from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow, write_evaluation_rows
 
 
 def row(policy: str, module: str, size: int | None, before: int, **more: object) -> EvaluationRow:
@@ -64,6 +67,30 @@ def test_who_fails_everywhere_takes_nothing_from_others() -> None:
     one, none = sum_up(rows, (), 0)
     assert (one.objects.modules, one.objects.size, one.failed) == (2, 180, 0)
     assert (none.objects.modules, none.median, none.failed) == (0, None, 2)
+
+
+def test_the_query_sums_up_the_modules_of_the_headline(tmp_path: Path) -> None:
+    place = tmp_path / "it's.parquet"
+    known = {"trained": True, "trained_share": 1.0}
+    lost = {"status": "failed", "reason": "timeout"}
+    one = [row("one", "a", 90, 100), row("one", "b", None, 50, **lost), row("one", "c", 8, 9), row("one", "d", 4, 4)]
+    two = [row("two", "a", 80, 100), row("two", "b", 40, 50), row("two", "c", 7, 9, **known), row("two", "d", 3, 4)]
+    everything = [one._replace(policy="every's", **known) for one in two]
+    none = [one._replace(policy="none", text_size=None, trained=False, **lost) for one in two]
+    for rows, sums in (
+        (two[:2] + two[3:], {"two": 123}),
+        (two, {"two": 123}),
+        (one + two, {"one": 94, "two": 83}),
+        (one + two + everything, {"one": 94, "two": 83}),
+        (one + two + none, {"one": 94, "two": 83, "none": None}),
+        (everything, {}),
+    ):
+        policies = sum_up(rows, (), 0)
+        assert {found.policy: found.objects.size for found in policies if found.objects.size} == {
+            policy: size for policy, size in sums.items() if size
+        }
+        write_evaluation_rows(place, rows, {})
+        assert dict(duckdb.sql(query_of_objects(policies, str(place))).fetchall()) == sums
 
 
 def test_any_seed_gives_an_interval() -> None:
