@@ -64,7 +64,8 @@ class CorpusStats(Report):
         functions: number of functions that they define, as far as known; None if it is known for no module.
         functions_unknown: number of modules whose number of functions is unknown.
         reasons: rows of the table by outcome: (reason, status, rows), most frequent first.
-        sizes: quantiles of a module's bytes of bitcode: ``least``, ``p25``, ``median``, ``p75``, ``p95``, ``most``.
+        sizes: quantiles of a module's bytes of bitcode: ``least``, ``p25``, ``median``, ``p75``, ``p95``, ``most``;
+            ``p95`` is the size of the module that at least 95 % of all modules are no larger than.
         histogram: modules by size: (bytes, modules), for sizes of at least these bytes and less than twice as many.
         largest: the largest modules: name and bytes.
         duplicates: number of modules with the bitcode and command of an earlier one; they have ``duplicate_bytes``.
@@ -142,7 +143,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         reasons=tuple(
             (*words, count) for words, count in sorted(tally.reasons.items(), key=lambda one: (-one[1], one[0]))
         ),
-        sizes={name: int(np.quantile(sizes, at, method="lower")) for name, at in _QUANTILES.items()}
+        sizes={name: int(np.quantile(sizes, at, method="inverted_cdf")) for name, at in _QUANTILES.items()}
         if len(sizes)
         else {},
         histogram=_histogram(sizes),

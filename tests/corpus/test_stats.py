@@ -79,7 +79,8 @@ def check(folder: Path, depth: int = 1) -> CorpusStats:
     if found:
         in_order = sorted(sizes)
         places = {"least": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "most": 1.0}
-        assert said.sizes == {name: in_order[math.floor(at * (len(sizes) - 1) + 1e-9)] for name, at in places.items()}
+        ranks = {name: max(1, math.ceil(at * len(sizes) - 1e-9)) for name, at in places.items()}
+        assert said.sizes == {name: in_order[rank - 1] for name, rank in ranks.items()}
         largest = sorted(((one["module"], size) for one, size in zip(found, sizes, strict=True)), key=lambda x: -x[1])
         assert list(said.largest) == largest[:5]
     else:
@@ -309,6 +310,11 @@ def test_modules_at_level_0_are_hinted_at(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, f"hint: {hint}\n")
     told = json.loads(mlgo("stats", tmp_path, "--json").stdout)
     assert (told["unoptimised"], told["hints"]) == (2, [hint])
+
+
+def test_a_quantile_is_the_size_of_a_module(tmp_path: Path) -> None:
+    handmade(tmp_path, [row(str(size), b"x" * size) for size in range(1, 5)])
+    assert list(corpus_stats(tmp_path).sizes.values()) == [1, 1, 2, 3, 4, 4]
 
 
 def test_what_a_person_sees(tmp_path: Path) -> None:
