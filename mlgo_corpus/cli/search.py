@@ -192,7 +192,7 @@ def show_report(report: SearchReport) -> None:
         for compiles, objective in report.after:
             found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
         console.print(found)
-        sizes = [objective for _, objective in report.after]
+        sizes = [round(objective) for _, objective in report.after]  # as the table shows them
         if sizes != sorted(sizes, reverse=True):
             console.print(
                 "later rounds know which functions all objects keep, and weigh otherwise: what is linked may be "

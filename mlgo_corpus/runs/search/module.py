@@ -658,7 +658,7 @@ def _flip_rows(found: Found, compiles: int) -> Iterator[tuple[FlipRow, tuple[Dec
 
 def _found_after(curve: Iterable[tuple[int, float]]) -> str:
     """Return a curve as text, without the points that this shows as no better than the one before."""
-    points = ((number, f"{objective:.6g}") for number, objective in curve)
+    points = ((number, f"{objective:.12g}") for number, objective in curve)
     return " ".join(f"{next(alike)[0]}:{text}" for text, alike in groupby(points, lambda point: point[1]))
 
 

@@ -124,7 +124,8 @@ class _Sums:
         self.untried.update((row.untried or "").splitlines())
         curve = [_point(point) for point in row.found_after.split()]
         for compiles in _AFTER:
-            self._after[compiles] += min((size for count, size in curve if count <= compiles), default=row.objective)
+            # The last, not the least: what a later round weighs otherwise may seem larger than what it replaced.
+            self._after[compiles] += [row.objective, *(size for count, size in curve if count <= compiles)][-1]
         return row
 
     def hints(self) -> Iterator[str]:

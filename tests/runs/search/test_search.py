@@ -22,7 +22,7 @@ import pytest
 
 from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trace_corpus
 from mlgo_corpus.cli.search import show_report
-from mlgo_corpus.dataset.flips import iter_search_rows
+from mlgo_corpus.dataset.flips import SearchRow, iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.formats.logs.tasks import find_task
@@ -36,7 +36,7 @@ from mlgo_corpus.policies.policy import is_learned, make_policy
 from mlgo_corpus.runs.search import follow
 from mlgo_corpus.runs.search.climb import Guide, Moved, Outcome, draw_guides
 from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _found_after, _ModuleSearch
-from mlgo_corpus.runs.search.run import SearchReport
+from mlgo_corpus.runs.search.run import SearchReport, _Sums
 from mlgo_corpus.runs.trace.run import LevelSizes
 from tests.conftest import EMBED, Llvm, run_checked
 from tests.handmade import files
@@ -186,6 +186,10 @@ def test_what_is_shown_counts_alike_and_can_be_typed(
     assert lines[-3] == f"its objects, which relink makes the products of: {trace}"
     wrap = "mlgo-corpus toolchain wrap --policy 'my found' --corpus 'my corpus' -o CLANG"
     assert lines[-2] == f"a clang that makes them in a build: {wrap}"
+    # Sums in another order may differ in what is not shown.
+    for after, told in (((10, 1364.3), (11, 1364.4)), False), (((10, 1364.3), (11, 1365.3)), True):
+        show_report(replace(report, after=after))
+        assert ("later rounds know which functions all objects keep" in capsys.readouterr().out) == told
     show_report(replace(report, decisions=0, levels=(), start_objective=0.0))
     assert capsys.readouterr().out.splitlines()[-1] == "nothing to decide: 20 bytes of text in 1 module"
 
@@ -636,8 +640,12 @@ def test_dataset_json_says_how_it_was_made(found: Found) -> None:
     assert "| `found_after` |" in card
     assert "| `callee` | string |" in card
     # Later rounds may weigh otherwise, so that the same size comes again.
-    curve = ((1, 56615.5), (2, 56012.53), (13, 56012.51), (14, 5600.25), (20, 56012.5))
-    assert _found_after(curve) == "1:56615.5 2:56012.5 14:5600.25 20:56012.5"
+    curve = ((1, 7956615.5), (2, 56012.5 + 1e-9), (13, 56012.5), (14, 4093 / 3), (20, 56012.5))
+    assert _found_after(curve) == "1:7956615.5 2:56012.5 14:1364.33333333 20:56012.5"
+    # Where later rounds weigh otherwise, what was smaller before is not what the search has by then.
+    sums = _Sums()
+    sums.add(SearchRow("a", 20, 0, 0, 1, 1, 7956615.5, 56012.5, _found_after(curve), 1.0))
+    assert dict(sums.after()) == {10: 56012.5, 20: 56012.5}
 
 
 def test_a_report_names_what_is_decided_otherwise(found: Found, tmp_path: Path) -> None:
