@@ -22,7 +22,7 @@ from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, several
 from mlgo_corpus.learn.boosting import need_lightgbm
-from mlgo_corpus.learn.size import FittedSizes, SizeOptions, fit_sizes
+from mlgo_corpus.learn.size import ENOUGH_HELD, FittedSizes, SizeOptions, fit_sizes
 from mlgo_corpus.policies.artefact import POLICY_FILES, POLICY_NAME
 from mlgo_corpus.policies.models import Doubles
 from mlgo_corpus.policies.sizes.inputs import choose_features, inputs_of, names_of
@@ -216,8 +216,9 @@ def train_size_model(
             for (title, count), part in zip(named, parts, strict=True)
         ],
     }
+    doubt = tuple(_doubt(len(held.sizes), coverage))
     metrics = {"importance": fitted.importance, "measured": [_plain(one) for one in measured]}
-    made = replace(model, training=training, metrics=metrics, card=_card(model, named, fitted, measured))
+    made = replace(model, training=training, metrics=metrics, card=_card(model, named, fitted, measured, doubt))
     made.save(output, force=force)
     return SizeModelReport(
         output=output,
@@ -231,7 +232,7 @@ def train_size_model(
         bytes=sum(path.stat().st_size for path in output.iterdir()),
         measured=measured,
         importance=fitted.importance,
-        hints=tuple(_hints(rest, others, learned)),
+        hints=(*_hints(rest, others, learned), *doubt),
         seconds=time.perf_counter() - started,
     )
 
@@ -412,8 +413,20 @@ def _hints(test: _Functions, others: Sequence[Any], learned: _Functions) -> Iter
         yield f"learned from {counted(len(learned.sizes), 'function')} only: more would help"
 
 
+def _doubt(held: int, coverage: float) -> Iterator[str]:
+    if held < ENOUGH_HELD:
+        yield (
+            f"the interval is fitted on {counted(held, 'function')} only, of the side validation: it may hold fewer "
+            f"than {100 * coverage:g} % of the sizes"
+        )
+
+
 def _card(
-    model: SizeModel, tables: Sequence[tuple[str, int]], fitted: FittedSizes, measured: Sequence[Measured]
+    model: SizeModel,
+    tables: Sequence[tuple[str, int]],
+    fitted: FittedSizes,
+    measured: Sequence[Measured],
+    doubt: Sequence[str],
 ) -> str:
     """Return the model's README.md."""
     parts = [
@@ -421,6 +434,7 @@ def _card(
         f"Predicts how many bytes a function has in the object, from what it is after inlining: {model.described()}, "
         f"fitted by {fitted.library} to the logarithm of the size; the interval is to hold {100 * model.coverage:g} % "
         f"of the sizes. Made by mlgo-corpus {__version__}.",
+        *(f"But {one}." for one in doubt),
         "## Data",
         markdown_table(
             ("table", "functions"), [(markdown_code(name, in_table=True), str(count)) for name, count in tables]

@@ -22,8 +22,9 @@ from mlgo_corpus.learn.boosting import boosted, least_in_leaf, library_name, sha
 from mlgo_corpus.policies.boosting import trees_of_lightgbm
 from mlgo_corpus.policies.models import Doubles, Rule, Trees
 
-# With fewer functions to shift an end by, it stays where the quantile is.
-_LEAST_TO_SHIFT: Final = 100
+ENOUGH_HELD: Final = 100
+"""With fewer functions that are held back, an interval may well hold less than it is to hold."""
+
 # An error of a byte counts alike in all functions that are smaller.
 _SMALL: Final = 8.0
 # The penalty of a squared weight, in squared relative errors: it keeps features of few functions from fitting these
@@ -131,10 +132,12 @@ def fit_sizes(
             importance = shares_of_loss(booster, names)
         found.append(trees_of_lightgbm(booster.dump_model(), features))
     model, low, high = found
-    if len(held[1]) >= _LEAST_TO_SHIFT:
+    if len(held[1]):
         away = _rest(base, *held)
-        low = _shifted(low, float(np.quantile(away - low.scores(held[0]), ends[0])))
-        high = _shifted(high, float(np.quantile(away - high.scores(held[0]), ends[1])))
+        # Of few functions, take the ranks that one more would be beyond as often as it should be; of many, all do.
+        method: Any = "linear" if len(away) >= ENOUGH_HELD else "weibull"
+        low = _shifted(low, float(np.quantile(away - low.scores(held[0]), ends[0], method=method)))
+        high = _shifted(high, float(np.quantile(away - high.scores(held[0]), ends[1], method=method)))
     return FittedSizes(base, model, low, high, importance, library_name())
 
 

@@ -138,6 +138,18 @@ def test_a_body_counts_once_for_the_interval(trained: Trained) -> None:
     assert report.digest == trained.report.digest
 
 
+def test_an_interval_that_few_functions_fit_is_told(trained: Trained, tmp_path: Path) -> None:
+    held = pc.equal(trained.known["split"], "validation")
+    some = trained.known.filter(held).slice(0, 30)
+    few = written(pa.concat_tables([trained.known.filter(pc.invert(held)), some]), tmp_path / "few")
+    report = train_size_model([few], tmp_path / "model", validation=[trained.paths[1]], trees=120)
+    said = "the interval is fitted on 30 functions only, of the side validation: it may hold fewer than 90 % of the"
+    assert report.hints[1:] == (f"{said} sizes",)
+    assert f"But {said} sizes." in (tmp_path / "model" / "README.md").read_text()
+    assert all((one.errors.covered or 0) > 0.8 for one in report.measured)
+    assert "the interval is fitted" not in "".join(trained.report.hints)
+
+
 def test_the_card_and_the_metrics_tell_the_same(trained: Trained) -> None:
     card = (trained.folder / "model" / "README.md").read_text()
     metrics = json.loads((trained.folder / "model" / "metrics.json").read_text())
