@@ -89,6 +89,7 @@ class TrainReport(Report):
         task: whose decisions it makes.
         curve: of ``es`` and ``pg``: what the policy made of the validation corpora, or of the corpora, as it learned.
         compiles: of ``es`` and ``pg``: of the corpora's modules.
+        measure: what the changes are of: ``objects and products``, on average, or ``objects``, or ``weighed objects``.
         validation: what thresholds made of the validation corpora, in the order in which they were tried.
         importance: of each feature, the share of the loss that its splits save.
         hints: advice for the user.
@@ -113,6 +114,7 @@ class TrainReport(Report):
     task: str = INLINING
     curve: tuple[CurvePoint, ...] = ()
     compiles: int = 0
+    measure: str = "objects and products"
 
 
 def train_policy(
@@ -426,6 +428,7 @@ def _save_practised(
             "curve": {
                 "corpora": list(watched or corpora),
                 "validation": bool(watched),
+                "measure": practised.measure,
                 "points": [one.as_json() for one in practised.curve],
                 "best": practised.best,
             },
@@ -453,6 +456,7 @@ def _save_practised(
         task=options.task,
         curve=practised.curve,
         compiles=practised.compiles,
+        measure=practised.measure,
     )
 
 

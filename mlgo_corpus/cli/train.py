@@ -276,7 +276,7 @@ def _show_report(report: TrainReport) -> None:
         _show_curve(report)
         return
     if report.validation:
-        tried = table("threshold", "change of each validation corpus", "score")
+        tried = table("threshold", f"change of the {report.measure} of each validation corpus", "score")
         for point in report.validation:
             changes = ", ".join(f"{100 * change:+.2f} %" for change in point.changes)
             tried.add_row(f"{point.probability:g}", changes, f"{100 * point.score:+.2f} %")
@@ -288,7 +288,7 @@ def _show_report(report: TrainReport) -> None:
 
 def _show_curve(report: TrainReport) -> None:
     best = min(report.curve, key=lambda point: point.score)
-    rows = table("compiles", "change of each corpus", "score", "")
+    rows = table("compiles", f"change of the {report.measure} of each corpus", "score", "")
     for point in report.curve:
         changes = ", ".join(f"{100 * change:+.2f} %" for change in point.changes)
         rows.add_row(str(point.compiles), changes, f"{100 * point.score:+.2f} %", "kept" if point is best else "")

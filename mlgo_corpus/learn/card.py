@@ -53,7 +53,8 @@ def practised_card(
         markdown_table(("corpus", "modules", "decisions", "inlined" if inlines else "not the first"), data),
         f"Then it compiled {', '.join(markdown_code(name) for name in training)}.",
         "## Curve",
-        f"{'Validation' if watched else 'Training'} corpora, against LLVM's own decisions:",
+        f"Text of the {practised.measure} of the {'validation' if watched else 'training'} corpora, against LLVM's own "
+        "decisions:",
         markdown_table(("compiles", *names), points),
     ]
     if practised.worst:

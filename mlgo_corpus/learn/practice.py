@@ -87,7 +87,7 @@ class CurvePoint(Report):
 
     Attributes:
         compiles: of the training modules, so far.
-        changes: of each watched corpus, against LLVM's own decisions: -0.1 for a tenth less.
+        changes: of each watched corpus, see `Practised.measure`, against LLVM's own decisions: -0.1 for a tenth less.
     """
 
     _properties: ClassVar = ("score",)
@@ -111,6 +111,8 @@ class Practised:
         data: what each dataset and corpus gave.
         decisions: that the first model was fitted to.
         curve: the points, in order; ``best`` is the number of the one that the policy is of.
+        measure: the changes are of the text of these: ``objects``, or ``weighed objects`` in which a function that
+            several hold counts less, as when they are linked.
         compiles: of the training modules, up to the end.
         worst: the watched modules that grew most, as (module, bytes, bytes by LLVM's own decisions).
         library: what moved the numbers.
@@ -124,6 +126,7 @@ class Practised:
     decisions: int
     curve: tuple[CurvePoint, ...]
     best: int
+    measure: str
     compiles: int
     worst: tuple[tuple[str, int, int], ...]
     library: str
@@ -313,6 +316,7 @@ class _Practice:
             decisions=sum(one.decisions for one in examples.data),
             curve=tuple(self._curve),
             best=best,
+            measure="weighed objects" if self._watched.rollouts.linked else "objects",
             compiles=self._done,
             worst=tuple((str(module), int(size), int(before)) for module, size, before in self._worst),
             library=library,

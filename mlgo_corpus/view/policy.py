@@ -41,6 +41,7 @@ class _Curve(NamedTuple):
         best: the number of the point that was kept.
         across: what the places are.
         seen: whether it learned from these corpora.
+        measure: the changes are of the text of these.
     """
 
     corpora: tuple[str, ...]
@@ -48,6 +49,7 @@ class _Curve(NamedTuple):
     best: int
     across: str
     seen: bool
+    measure: str
 
 
 def policy_section(policy: LearnedPolicy, name: str, label: str) -> Section:
@@ -89,7 +91,7 @@ def _headlines(policy: LearnedPolicy, curve: _Curve | None, differences: Mapping
         place, changes = curve.points[curve.best]
         mean = sum(changes) / len(changes)
         what = "of the corpora it learned from" if curve.seen else "of the validation corpora"
-        yield Headline("objects", words.change(mean), f"{what}, on average")
+        yield Headline(curve.measure, words.change(mean), f"{what}, on average")
         yield Headline(curve.across, words.number(place), "kept, of those that were tried")
     shares = [_number(differences.get(key)) for key in ("llvm", "policy", "differ")]
     if None not in shares:
@@ -129,14 +131,15 @@ def _curve_blocks(curve: _Curve | None, name: str) -> Iterator[Block]:
     ]
     best, changes = curve.points[curve.best]
     alt = (
-        f"Change of the text of {words.count(len(curve.corpora))} {'corpus' if len(curve.corpora) == 1 else 'corpora'} "
-        f"against LLVM's own decisions, by {curve.across}: at {words.number(best)}, which was kept, "
+        f"Change of the text of the {curve.measure} of {words.count(len(curve.corpora))} "
+        f"{'corpus' if len(curve.corpora) == 1 else 'corpora'} against LLVM's own decisions, by {curve.across}: "
+        f"at {words.number(best)}, which was kept, "
         f"{', '.join(map(words.change, changes))}."
     )
     yield Figure(
         f"{name}-curve-chart",
         f"Size by {curve.across}",
-        "Against LLVM's own decisions: below 0 is smaller.",
+        f"Text of the {curve.measure}, against LLVM's own decisions: below 0 is smaller.",
         alt,
         figures.lines(rows, alt, x=curve.across, y="change of text"),
         Table(
@@ -235,9 +238,8 @@ def _curve_of(metrics: Mapping[str, Any]) -> _Curve | None:
     """Return the curve of a policy that was trained on compiles."""
     curve = _object(metrics.get("curve"))
     points = [(_object(one).get("compiles"), _object(one).get("changes")) for one in _list(curve.get("points"))]
-    return _checked(
-        curve.get("corpora"), points, curve.get("best"), "compiles", seen=curve.get("validation") is not True
-    )
+    seen, measure = curve.get("validation") is not True, words.shown(curve.get("measure", "objects"), 40)
+    return _checked(curve.get("corpora"), points, curve.get("best"), "compiles", seen=seen, measure=measure)
 
 
 def _thresholds_of(metrics: Mapping[str, Any]) -> _Curve | None:
@@ -253,10 +255,12 @@ def _thresholds_of(metrics: Mapping[str, Any]) -> _Curve | None:
     )
     kept = _number(metrics.get("probability"))
     best = next((number for number, (probability, _) in enumerate(tried) if probability == kept), None)
-    return _checked(validation.get("corpora"), tried, best, "threshold", seen=False)
+    return _checked(validation.get("corpora"), tried, best, "threshold", seen=False, measure="objects and products")
 
 
-def _checked(names: Any, points: Sequence[tuple[Any, Any]], best: Any, across: str, *, seen: bool) -> _Curve | None:
+def _checked(
+    names: Any, points: Sequence[tuple[Any, Any]], best: Any, across: str, *, seen: bool, measure: str
+) -> _Curve | None:
     corpora = tuple(words.shown(name, 80) for name in _list(names))
     found = []
     for place, changes in points[:_POINTS]:
@@ -268,7 +272,7 @@ def _checked(names: Any, points: Sequence[tuple[Any, Any]], best: Any, across: s
         return None
     if not isinstance(best, int) or not 0 <= best < len(found):
         return None
-    return _Curve(corpora, tuple(found), best, across, seen)
+    return _Curve(corpora, tuple(found), best, across, seen, measure)
 
 
 def _importance_of(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -175,6 +175,8 @@ def test_gradients_make_programs_smaller(ground: Ground) -> None:
     metrics = json.loads((ground.folder / "pg/metrics.json").read_text())
     kept = [tuple(point["changes"]) for point in metrics["curve"]["points"]]
     assert kept == [point.changes for point in report.curve]
+    assert metrics["curve"]["measure"] == report.measure == "weighed objects"
+    assert "\n\nText of the weighed objects of the training corpora," in (ground.folder / "pg/README.md").read_text()
     assert metrics["differences"]["decisions"] == report.decisions
 
 
@@ -253,6 +255,7 @@ def test_what_a_validation_corpus_does_not_tell_is_told(ground: Ground) -> None:
         build_corpus(("sh", "-c", script), ground.folder / f"in-{name}", compiler=ground.compiler, stdout=2)
     report = ground.train("watched", "es", neurons=0, budget=16, validation=[ground.folder / "in-a"])
     assert {point.changes for point in report.curve} == {(0.0,)}
+    assert report.measure == "objects"
     assert report.hints == (f"{ground.folder / 'in-a'}: the policy changes nothing in it: watch a project in C++",)
     assert load_policy(ground.folder / "watched").languages == ("C++",)
     for budget in (1, 5):

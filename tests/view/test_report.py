@@ -763,7 +763,10 @@ def test_a_policy_s_page_draws_what_training_kept(tmp_path: Path) -> None:
     # The thresholds of imitation are a curve, too, in their order.
     tried = [{"probability": place, "changes": [change]} for place, change in ((0.65, -0.1), (0.4, -0.2), (0.5, -0.3))]
     other = policy(tmp_path / "q", [], [], 0, probability=0.5, validation={"corpora": ["v"], "tried": tried})
-    curve = report(other, output=tmp_path / "s.html")[0].sections[0]["data"]["curve"]
+    summary, text = report(other, output=tmp_path / "s.html")
+    shown = Parsed(text).text.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-")
+    assert "objects and products-30.00 %of the validation corpora, on average" in shown.replace("\n", "")
+    curve = summary.sections[0]["data"]["curve"]
     assert [place for place, _ in curve["points"]] == [0.4, 0.5, 0.65]
     assert curve["points"][curve["best"]] == (0.5, (-0.3,))
 
