@@ -41,6 +41,11 @@ class _Element:
     factor: float = 1.0
     power: int = 1
 
+    @property
+    def whole(self) -> bool:
+        """Whether it is a feature or a count as it is: a whole number."""
+        return (self.factor, self.power) == (1.0, 1)
+
 
 @dataclass(slots=True)
 class _Layers:
@@ -116,8 +121,10 @@ class _Walk:
         first = inputs[0] if inputs else None
         second = inputs[1] if len(inputs) > 1 else None
         made: Any = None
-        if operator.name in ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST"):
+        if operator.name in ("RESHAPE", "SQUEEZE", "EXPAND_DIMS"):
             made = first  # of an array of one row, as all are here
+        elif operator.name == "CAST":
+            made = _cast(first, to_float=all(self._model.tensors[number].is_float for number in operator.outputs))
         elif operator.name == "BUCKETIZE" and operator.boundaries is not None and isinstance(first, list):
             self._spend(len(operator.boundaries))
             edges = tuple(map(float, operator.boundaries))
@@ -130,7 +137,8 @@ class _Walk:
             made = [element for value in inputs for element in value]
         elif operator.name == "FULLY_CONNECTED" and isinstance(second, np.ndarray):
             self._spend(second.size)
-            made = _layer(first, second, inputs[2] if len(inputs) > 2 else None)
+            biased = len(inputs) > 2 and operator.inputs[2] >= 0
+            made = _layer(first, second, inputs[2] if biased else np.zeros(second.shape[:1]))
         elif operator.name == "RELU":
             made = _rectified(first)
         elif operator.name == "ARG_MAX" and isinstance(first, _Layers):
@@ -142,8 +150,15 @@ class _Walk:
         return made
 
 
+def _cast(value: Any, *, to_float: bool) -> Any:
+    whole = isinstance(value, _Decision) or (isinstance(value, list) and all(element.whole for element in value))
+    if value is not None and not to_float and not whole:
+        raise UnsupportedError("CAST: expected float numbers, or whole ones of whole ones")
+    return value
+
+
 def _counted(element: _Element, edges: tuple[float, ...]) -> _Element:
-    if element.edges:
+    if element.edges or not element.whole:
         raise UnsupportedError(f"{shown(element.feature)}: BUCKETIZE of what is no feature")
     return _Element(element.feature, edges)
 
@@ -155,18 +170,19 @@ def _product(first: Any, second: Any) -> list[_Element] | None:
     if not isinstance(first, list):
         return None
     if isinstance(second, np.ndarray) and second.size == 1:
+        if any(element.power != 1 for element in first):
+            raise UnsupportedError("MUL: expected a square as it is, found it times a constant")
         factor = float(second.reshape(-1)[0])
-        return [_Element(one.feature, one.edges, one.factor * factor**one.power, one.power) for one in first]
+        return [_Element(one.feature, one.edges, one.factor * factor) for one in first]
     if first == second and all(element.power == 1 for element in first):
         return [_Element(one.feature, one.edges, one.factor, 2) for one in first]
     return None
 
 
 def _layer(first: Any, weights: NDArray[Any], bias: Any) -> _Layers | None:
-    made = weights.astype(np.float64).T
-    added = np.zeros(made.shape[-1]) if bias is None else np.asarray(bias, np.float64).reshape(-1)
-    if made.ndim != 2 or weights.dtype.kind != "f":
-        raise UnsupportedError(f"FULLY_CONNECTED: expected float weights in two dimensions, found {weights.dtype}")
+    if weights.ndim != 2 or weights.dtype.kind != "f" or not isinstance(bias, np.ndarray):
+        raise UnsupportedError("FULLY_CONNECTED: expected float weights in two dimensions and a constant bias")
+    made, added = weights.astype(np.float64).T, bias.astype(np.float64).reshape(-1)
     if isinstance(first, list):
         return _Layers(first, [(made, added)])
     if isinstance(first, _Layers) and first.rectified:

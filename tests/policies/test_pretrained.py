@@ -239,6 +239,57 @@ def test_what_is_no_such_model_is_refused(data: bytes, said: str) -> None:
     assert said in str(caught.value)
 
 
+def dense_model(kind: str = "") -> bytes:
+    """Return a model of one feature and one layer, in which one thing is not as it usually is."""
+    graph = Graph()
+    feature = graph.tensor("cost_estimate", INT64, (1,))
+    half, scale = (graph.tensor(f"{number}", FLOAT, (), np.float32(number)) for number in (0.5, 0.25))
+    value = graph.operator("CAST", (feature,), (1, 1))
+    if "of a product" in kind:
+        value = graph.operator("MUL", (value, half), (1, 1))
+    if "of a square" in kind:
+        value = graph.operator("MUL", (value, value), (1, 1))
+    count = graph.operator("BUCKETIZE", (value,), (1, 1), INT32, {0: ("<f4", [1, 2, 3, 4])})
+    share = graph.operator("MUL", (graph.operator("CAST", (count,), (1, 1)), scale), (1, 1))
+    if "CAST" in kind:
+        share = graph.operator("CAST", (share,), (1, 1), INT32)
+    square = graph.operator("MUL", (share, share), (1, 1))
+    if "square times" in kind:
+        square = graph.operator("MUL", (square, half), (1, 1))
+    inputs = graph.operator("CONCATENATION", (share, square), (1, 2), more={0: ("i", 1)})
+    weights = graph.tensor("weights", FLOAT, (2, 2), [[0.5, 0], [0, 1]])
+    bias = {"computed": inputs, "unknown": graph.tensor("unknown", FLOAT, (2,)), "no bias": -1}.get(kind)
+    bias = graph.tensor("bias", FLOAT, (2,), [0, 0]) if bias is None else bias
+    if kind == "no dimensions":
+        weights = scale
+    value = graph.operator("FULLY_CONNECTED", (inputs, weights, bias), (1, 2))
+    return graph.write((feature,), (graph.operator("ARG_MAX", (value, half), (1,), INT64),))
+
+
+@pytest.mark.parametrize("kind", ["", "no bias"])
+def test_a_bias_of_zeros_may_be_left_out(kind: str) -> None:
+    policy = policy_of_tflite(dense_model(kind), "inlining-1.0")
+    assert policy.decide({"cost_estimate": [0, 1, 2, 3, 4]}).tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("square times a constant", "MUL: expected a square as it is, found it times a constant"),
+        ("BUCKETIZE of a product", "'cost_estimate': BUCKETIZE of what is no feature"),
+        ("BUCKETIZE of a square", "'cost_estimate': BUCKETIZE of what is no feature"),
+        ("CAST", "CAST: expected float numbers, or whole ones of whole ones"),
+        ("computed", "FULLY_CONNECTED: expected float weights in two dimensions and a constant bias"),
+        ("unknown", "FULLY_CONNECTED: expected float weights in two dimensions and a constant bias"),
+        ("no dimensions", "FULLY_CONNECTED: expected float weights in two dimensions and a constant bias"),
+    ],
+)
+def test_a_model_that_computes_something_else_is_refused(kind: str, said: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        policy_of_tflite(dense_model(kind), "inlining-1.0")
+    assert str(caught.value) == said
+
+
 def test_a_model_cut_anywhere_is_refused() -> None:
     whole = model()
     for size in range(0, len(whole) - 8, 3):  # the last bytes pad it

@@ -31,8 +31,9 @@ _LONGEST_NAME: Final = 1000
 _PLACEHOLDER: Final = 127
 
 # TensorType: the element types with fixed sizes that are read here.
+_FLOAT: Final = 0
 _TYPES: Final[dict[int, np.dtype[Any]]] = {
-    0: np.dtype("<f4"),
+    _FLOAT: np.dtype("<f4"),
     2: np.dtype("<i4"),
     4: np.dtype("<i8"),
     6: np.dtype("?"),
@@ -63,9 +64,10 @@ _ACTIVATION_SLOTS: Final = {"CONCATENATION": 1, "FULLY_CONNECTED": 0, "MUL": 0}
 
 @dataclass(frozen=True, slots=True)
 class _TfliteTensor:
-    """A tensor: its name, and its values if they are constant."""
+    """A tensor: its name, whether its numbers are of single precision, and their values if they are constant."""
 
     name: str
+    is_float: bool
     constant: NDArray[Any] | None
 
 
@@ -140,14 +142,13 @@ def _operator_name(code: _Table) -> str:
 
 
 def _tensor(table: _Table, buffers: list[_Table]) -> _TfliteTensor:
-    name = table.text(3)
+    name, kind = table.text(3), table.number(1, "b")
     values = buffers[table.number(2, "I")].bytes(0)
     if not values:
-        return _TfliteTensor(name, None)
-    kind = table.number(1, "b")
+        return _TfliteTensor(name, kind == _FLOAT, None)
     if kind not in _TYPES:
         raise UnsupportedError(f"{ascii(name)[:60]}: constants of type {kind}, expected float32, int32 or int64")
-    return _TfliteTensor(name, np.frombuffer(values, _TYPES[kind]).reshape(table.numbers(0)))
+    return _TfliteTensor(name, kind == _FLOAT, np.frombuffer(values, _TYPES[kind]).reshape(table.numbers(0)))
 
 
 def _operator(table: _Table, codes: list[str]) -> TfliteOperator:
