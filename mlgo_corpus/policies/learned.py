@@ -201,7 +201,8 @@ class LearnedPolicy:
         missing = [spec.name for spec in self.features if spec.name not in names]
         if missing:
             raise UsageError(f"the policy {self.name} needs the feature {missing[0]!r}, which is not there")
-        columns = {spec.name: _numbers_of(observations[spec.name], spec) for spec in self.features}
+        with np.errstate(invalid="ignore"):  # a number that is no whole one of 64 bits is an error, not a warning
+            columns = {spec.name: _numbers_of(observations[spec.name], spec) for spec in self.features}
         count = len(columns[self.features[0].name])
         for spec in self.features:
             if columns[spec.name].size != count * spec.element_count:
@@ -209,16 +210,14 @@ class LearnedPolicy:
                     f"{spec.name}: expected {spec.element_count} for each of {count} observations, found "
                     f"{columns[spec.name].size} numbers"
                 )
-        mask = np.asarray(columns[MASK]).reshape(count, self.candidates) if self.task == EVICTION else ()
+        mask = columns[MASK].reshape(count, self.candidates) if self.task == EVICTION else ()
         return self._decisions(self._scores(columns, count), mask)
 
-    def _scores(self, observations: Mapping[str, Any], count: int) -> Doubles:
+    def _scores(self, observations: Mapping[str, NDArray[Any]], count: int) -> Doubles:
         """Return the scores of so many observations, one for each candidate."""
         columns = []
         for spec in self.features:
-            values = (
-                np.asarray(observations[spec.name], spec.dtype).astype(np.float64).reshape(count, spec.element_count)
-            )
+            values = observations[spec.name].astype(np.float64).reshape(count, spec.element_count)
             columns.append(np.broadcast_to(values, (count, self.candidates)).reshape(-1))
         return self.model.scores(np.column_stack(columns))
 
@@ -322,21 +321,22 @@ def _numbers_in(table: pa.Table | pa.RecordBatch, spec: TensorSpec) -> NDArray[A
 
 
 def _numbers_of(values: Any, spec: TensorSpec) -> NDArray[Any]:
-    """Return a feature's numbers as an array.
+    """Return a feature's numbers as an array of its type.
 
     Raises:
-        UsageError: one is none, or is missing.
+        UsageError: one is none, is missing, or is not of that type.
     """
-    found: NDArray[Any] = np.asarray(values)
-    if found.dtype.kind == "f" and spec.type != "float" and not np.isfinite(found).all():
-        raise UsageError(f"{spec.name}: expected whole numbers, found NaN or infinity")
-    if found.dtype.kind in "biuf":
-        return found
+    expected = "numbers" if spec.type == "float" else "whole numbers of 64 bits"
     try:
-        return found.astype(spec.dtype)
-    except (TypeError, ValueError):
-        expected = "numbers" if spec.type == "float" else "whole numbers"
+        found: NDArray[Any] = np.asarray(values)
+        if found.dtype.kind not in "biufO" or not found.ndim:
+            raise TypeError
+        made = found.astype(spec.dtype, copy=False)
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{spec.name}: expected {expected}, found something else, or none") from None
+    if spec.type != "float" and not np.can_cast(found.dtype, spec.dtype) and (wrong := made != found).any():
+        raise UsageError(f"{spec.name}: expected {expected}, found {shown(found[wrong].tolist()[0])}")
+    return made
 
 
 def _check_task(task: Any) -> None:

@@ -196,6 +196,30 @@ def test_a_feature_that_is_missing_is_named() -> None:
         policy.decide({"cost_estimate": np.zeros(3), "callee_users": np.zeros(6)})
 
 
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        (np.array([1e30, 2]), "whole numbers of 64 bits, found 1e+30"),
+        (np.array([2, 2**63 + 5], np.uint64), "whole numbers of 64 bits, found 9223372036854775813"),
+        (pa.array([2, 2**63 + 5], pa.uint64()), "whole numbers of 64 bits, found 9223372036854775813"),
+        ([2, 20.9], "whole numbers of 64 bits, found 20.9"),
+        (np.array([2, 20.9], object), "whole numbers of 64 bits, found 20.9"),
+        ([2, 2**64], "whole numbers of 64 bits, found something else, or none"),
+        ([[2], [3, 4]], "whole numbers of 64 bits, found something else, or none"),
+        (5, "whole numbers of 64 bits, found something else, or none"),
+        ([2j, 3], "whole numbers of 64 bits, found something else, or none"),
+    ],
+)
+def test_what_is_no_whole_number_of_64_bits_is_refused(numbers: Any, said: str) -> None:
+    policy = policy_of(INLINING, (TensorSpec("cost"),), Rule(0.0, (1.0,)))
+    columns = {"cost": numbers}
+    with pytest.raises(UsageError) as caught:
+        policy.decide(pa.table(columns) if isinstance(numbers, pa.Array) else columns)
+    assert str(caught.value) == f"cost: expected {said}"
+    kinds = (np.uint64, np.int8, np.float16, object, bool)
+    assert [policy.decide({"cost": np.array([1, 0], kind)}).tolist() for kind in kinds] == [[1, 0]] * 5
+
+
 def test_tables_and_data_frames_are_decided_as_arrays() -> None:
     features, records = real_observations(INLINING)
     policy = policy_of(INLINING, features, random_model("trees", len(features), 5))
@@ -226,7 +250,7 @@ def test_a_number_that_is_missing_is_named() -> None:
                 policy.decide(make({**cost, "callee_users": users}))
     with pytest.raises(UsageError, match=r"^callee_users: expected a whole number in each row, found null$"):
         policy.decide(pd.DataFrame({**cost, "callee_users": pd.array([1, pd.NA, 2], "Int64")}))
-    with pytest.raises(UsageError, match=r"^callee_users: expected whole numbers, found "):
+    with pytest.raises(UsageError, match=r"^callee_users: expected whole numbers of 64 bits, found "):
         policy.decide({**cost, "callee_users": pd.array([1, pd.NA, 2], "Int64")})
     with pytest.raises(UsageError, match="needs the feature 'callee_users', which is not there"):
         policy.decide(pl.DataFrame(cost))
