@@ -147,16 +147,20 @@ def save_artefact(
         force: replace one that is there.
 
     Raises:
-        UsageError: something is there, or the folder cannot be written.
+        UsageError: something is there, the folder cannot be written, or a file would be larger than is read.
     """
-    name = value["name"]
-    files = {POLICY_NAME: _json_note(name, POLICY_NAME, value, _MAX_TEXT_BYTES)}
+    policy = value["name"]
+    files = {POLICY_NAME: _json_note(policy, POLICY_NAME, value)}
     if arrays:
         files[MODEL_NAME] = _encode_arrays(arrays)
     if metrics:
-        files[_METRICS_NAME] = _json_note(name, _METRICS_NAME, dict(metrics), _MAX_TEXT_BYTES)
+        files[_METRICS_NAME] = _json_note(policy, _METRICS_NAME, dict(metrics))
     if card:
         files[_CARD_NAME] = card.encode("utf-8", "replace")
+    for name, data in files.items():
+        most = _MAX_MODEL_BYTES if name == MODEL_NAME else _MAX_TEXT_BYTES
+        if len(data) > most:
+            raise UsageError(f"{name} of the policy {policy} would have {len(data)} bytes, expected at most {most}")
     write_folder(Path(folder), files, known=POLICY_FILES, force=force)
 
 
@@ -193,6 +197,16 @@ def check_name(name: Any) -> None:
         raise FormatError(f"name: expected letters, digits and ._+-, found {shown(name)}")
 
 
+def check_licence(licence: Any) -> None:
+    """Check the licence of a policy.
+
+    Raises:
+        FormatError: it is no text.
+    """
+    if not isinstance(licence, str):
+        raise FormatError(f"licence: expected text, found {shown(licence)}")
+
+
 def check_features(features: Sequence[TensorSpec], types: Sequence[str]) -> None:
     """Check the number, names and types of features.
 
@@ -210,19 +224,16 @@ def check_features(features: Sequence[TensorSpec], types: Sequence[str]) -> None
         raise FormatError("features: two have the same name")
 
 
-def _json_note(policy: str, name: str, value: Any, most: int) -> bytes:
+def _json_note(policy: str, name: str, value: Any) -> bytes:
     """Return the bytes of a file of JSON in a policy's folder.
 
     Raises:
-        UsageError: the value is not JSON, or takes more bytes than ``most``.
+        UsageError: the value is not JSON.
     """
     try:
-        data = (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+        return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} of the policy {policy} cannot be written as JSON: {error}") from None
-    if len(data) > most:
-        raise UsageError(f"{name} of the policy {policy} would have {len(data)} bytes, expected at most {most}")
-    return data
 
 
 def _read(path: Path, most: int, *, optional: bool = False) -> bytes:
@@ -283,8 +294,6 @@ def common_fields(value: Mapping[str, Any]) -> dict[str, Any]:
         "licence": value.get("licence", ""),
     }
     object_of(value, "decision")
-    if not isinstance(fields["licence"], str):
-        raise FormatError(f"licence: expected text, found {shown(fields['licence'])}")
     return fields
 
 

@@ -68,6 +68,7 @@ from mlgo_corpus.policies.artefact import (
     POLICY_NAME,
     Notes,
     check_features,
+    check_licence,
     check_name,
     common_fields,
     common_json,
@@ -129,6 +130,7 @@ class LearnedPolicy:
         object.__setattr__(self, "threshold", float(self.threshold))
         object.__setattr__(self, "languages", tuple(self.languages))
         check_name(self.name)
+        check_licence(self.licence)
         _check_task(self.task)
         check_features(self.features, _TYPES)
         if unknown := [language for language in self.languages if language not in LANGUAGES]:

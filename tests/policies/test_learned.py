@@ -34,6 +34,7 @@ from mlgo_corpus.formats.logs.tasks import (
     find_task,
 )
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies import artefact
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy, named_policy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
 from mlgo_corpus.policies.policy import check_features, make_policy, policy_digest
@@ -65,6 +66,20 @@ def test_what_very_many_datasets_were_is_kept(tmp_path: Path) -> None:
     training = {"data": data, "seen": Seen.of(seen.tolist(), seen[:1100, None], 8).as_json()}
     replace(small_policy(), training=training).save(tmp_path / "policy")
     assert load_policy(tmp_path / "policy").training == training
+
+
+def test_what_would_not_be_loaded_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "policy"
+    small_policy(kind="rule").save(place)
+    with pytest.raises(UsageError, match=r"^README\.md of the policy .* would have 1048577 bytes, expected at most "):
+        replace(small_policy(), card="x" * 1_048_577).save(place, force=True)
+    monkeypatch.setattr(artefact, "_MAX_MODEL_BYTES", 100)
+    with pytest.raises(UsageError, match=r"^model\.npz of the policy .* bytes, expected at most 100$"):
+        small_policy().save(place, force=True)
+    assert load_policy(place).kind == "rule"
+    licence: Any = None
+    with pytest.raises(FormatError, match=r"^licence: expected text, found None$"):
+        replace(small_policy(), licence=licence)
 
 
 def test_numpy_reads_the_numbers(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from mlgo_corpus.policies.artefact import (
     POLICY_NAME,
     Notes,
     check_features,
+    check_licence,
     check_name,
     common_fields,
     common_json,
@@ -135,6 +136,7 @@ class SizeModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         check_name(self.name)
+        check_licence(self.licence)
         _check_features(self.features)
         if not 0 < self.coverage < 1:
             raise FormatError(f"decision: expected a coverage between 0 and 1, found {self.coverage:g}")
