@@ -244,6 +244,16 @@ number = 3
 
 def broken():
     return np.zeros((1, 2)) @ np.zeros(3)
+
+def unnamed():
+    raise FileNotFoundError("caf\\udce9.txt")
+
+class Mute(Exception):
+    def __str__(self):
+        raise self
+
+def mute():
+    raise Mute
 """
 
 
@@ -293,6 +303,17 @@ def test_the_place_in_the_policy_s_file_is_named(mine: str, tmp_path: Path) -> N
     with pytest.raises(UsageError, match=r"No module named 'no_such_module_at_all'$") as caught:
         make_policy("no_such_module_at_all:P", INLINING)
     assert traceback_of(caught.value) == ""  # nothing of it is the policy's
+
+
+def test_an_exception_that_cannot_be_shown_is_told_as_any_other(mine: str) -> None:
+    for name, said in (
+        ("unnamed", f"FileNotFoundError: caf%E9.txt ({mine}.py, line 24)"),
+        ("mute", f"Mute: <exception str() failed> ({mine}.py, line 31)"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            make_policy(f"{mine}:{name}", INLINING)
+        assert str(caught.value) == f"policy {mine}:{name}: {said}"
+        assert traceback_of(caught.value).encode().startswith(b"Traceback")
 
 
 def test_what_is_no_policy_is_told() -> None:

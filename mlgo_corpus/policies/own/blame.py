@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import printable
 
 # The files of the frames that call a policy, or import its module.
 _CALLERS = (f"{Path(__file__).parents[2]}/", str(importlib.__file__), "<frozen importlib")
@@ -30,13 +31,13 @@ def failure_of(
     """
     own = _own_frames(error)
     frames = traceback.extract_tb(own)
-    message = f"{said}{type(error).__name__}: {error}".splitlines()[0][:_LONGEST_MESSAGE]
+    message = printable(f"{said}{type(error).__name__}: {_text_of(error)}").splitlines()[0][:_LONGEST_MESSAGE]
     if frames:
         number = [frame.lineno for frame in frames if frame.filename == frames[0].filename][-1]
-        message += f" ({Path(frames[0].filename).name}, line {number})"
+        message += printable(f" ({Path(frames[0].filename).name}, line {number})")
     failure = UsageError(message, option=option, value=value)
     if frames:
-        text = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+        text = printable("".join(traceback.format_exception(type(error), error, own)).rstrip())
         failure.add_note(text[-_LONGEST_TRACEBACK:])
     return failure
 
@@ -44,6 +45,13 @@ def failure_of(
 def traceback_of(failure: BaseException) -> str:
     """Return the policy's part of the traceback in a `failure_of`; empty if there is none."""
     return "\n".join(getattr(failure, "__notes__", ()))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # it may raise anything
+        return "<exception str() failed>"  # as in Python's own tracebacks
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
