@@ -19,7 +19,7 @@ from mlgo_corpus.dataset.rows import DatasetRows, open_rows
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import folder_with, read_note
 from mlgo_corpus.files.regular import digest_of_file
-from mlgo_corpus.files.text import name_hash, os_reason, printable
+from mlgo_corpus.files.text import name_hash, os_reason, printable, several
 from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
@@ -51,7 +51,7 @@ class KeyedPolicy:
     """
 
     def __init__(self, decisions: Mapping[Key, int], otherwise: Any) -> None:
-        self.features = tuple(getattr(otherwise, "features", None) or ())
+        self.features = tuple(several(getattr(otherwise, "features", None) or ()))
         self.unmet: list[int] = []
         self._decisions = decisions
         self._otherwise = otherwise

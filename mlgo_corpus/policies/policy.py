@@ -37,6 +37,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -384,8 +385,8 @@ def check_features(policy: Policy, header: LogHeader) -> None:
         UsageError: it does not; the message names the feature.
     """
     there = {spec.name: spec for spec in header.features}
-    needed: tuple[str | TensorSpec, ...] = tuple(getattr(policy, "features", None) or ())
-    for item in needed:
+    item: str | TensorSpec
+    for item in several(getattr(policy, "features", None) or ()):
         name = item.name if isinstance(item, TensorSpec) else str(item)
         if name not in there:
             raise UsageError(f"the policy {lacking(name)}")

@@ -188,9 +188,11 @@ def test_a_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     ("features", "message"),
     [
         (("mask",), None),
+        ("mask", None),
         ((), None),
         (None, None),
         ((TensorSpec("mask", "int64_t", (1, 33)), "inlining_default"), None),
+        ("moon", "the policy needs the feature 'moon', which this compiler does not send"),
         (("mask", "moon"), "the policy needs the feature 'moon', which this compiler does not send"),
         (
             (TensorSpec("mask", "float", (1, 33)),),
