@@ -7,7 +7,6 @@ score ``log(p / (1 - p))``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
+from mlgo_corpus.policies.artefact import number_of
 from mlgo_corpus.policies.models import Trees
 
 
@@ -29,11 +29,11 @@ def trees_of_lightgbm(dump: Mapping[str, Any], features: Sequence[TensorSpec]) -
         FormatError: the dump is not one of a model with one score, numeric splits and plain leaves, or the model sends
             missing values where a policy cannot.
     """
-    if dump.get("num_tree_per_iteration", 1) != 1 or dump.get("average_output"):
-        raise FormatError("expected a boosted model with one score, found several classes or an average")
-    names, infos = dump.get("feature_names"), dump.get("tree_info")
+    names, infos = (dump.get("feature_names"), dump.get("tree_info")) if isinstance(dump, Mapping) else (None, None)
     if not isinstance(names, list) or not isinstance(infos, list):
         raise FormatError("expected a model that LightGBM's dump_model returned: it has no feature_names or tree_info")
+    if dump.get("num_tree_per_iteration", 1) != 1 or dump.get("average_output"):
+        raise FormatError("expected a boosted model with one score, found several classes or an average")
     places = {spec.name: number for number, spec in enumerate(features)}
     forest = _Forest([places.get(str(name), -1) for name in names], names)
     for info in infos:
@@ -64,13 +64,13 @@ class _Forest:
             item, parent, side = stack.pop()
             if "leaf_value" in item:
                 place = ~len(self._leaves)
-                self._leaves.append(_number(item, "leaf_value"))
+                self._leaves.append(number_of(item["leaf_value"], "leaf_value"))
                 if item.get("leaf_coeff"):
                     raise FormatError("expected leaves of one number, found linear trees")
             else:
                 place = len(self._features)
                 self._features.append(self._split(item))
-                self._thresholds.append(_number(item, "threshold"))
+                self._thresholds.append(number_of(item.get("threshold"), "threshold"))
                 self._children.append([0, 0])
                 stack += [(_object(item, "right_child"), place, 1), (_object(item, "left_child"), place, 0)]
             if parent < 0:
@@ -119,10 +119,3 @@ def _object(value: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise FormatError(f"{key}: expected an object, found {shown(found)}")
     return found
-
-
-def _number(value: Mapping[str, Any], key: str) -> float:
-    found = value.get(key)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
-        raise FormatError(f"{key}: expected a finite number, found {shown(found)}")
-    return float(found)

@@ -51,10 +51,12 @@ def test_missing_values_may_go_right() -> None:
     ("model", "said"),
     [
         ({}, "it has no feature_names or tree_info"),
+        ([], "it has no feature_names or tree_info"),
         (dump(leaf(1), num_tree_per_iteration=3), "found several classes or an average"),
         (dump(leaf(1), average_output=True), "found several classes or an average"),
         (dump(None), "tree_structure: expected an object, found None"),
         (dump(leaf(math.inf)), "leaf_value: expected a finite number, found inf"),
+        (dump(leaf(10**400)), "leaf_value: expected a finite number, found 1000"),
         (dump({"leaf_value": 1, "leaf_coeff": [1.0]}), "found linear trees"),
         (dump(node(7, 1, leaf(1), leaf(2))), "split_feature: expected one of 3 features, found 7"),
         (dump(node(0, 1, leaf(1), None)), "right_child: expected an object, found None"),
