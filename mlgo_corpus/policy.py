@@ -19,6 +19,7 @@ from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.artefact import check_name
 from mlgo_corpus.policies.compiled import LIBRARY_NAME, SOURCE_NAMES, build_library, c_source
 from mlgo_corpus.policies.embedded import OUTPUT_SPEC_NAME, model_header, model_name, output_spec
 from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy, named_policy
@@ -145,9 +146,14 @@ def import_policy(model: Path | str, output: Path | str, *, force: bool = False)
         force: replace a policy that is there.
 
     Raises:
-        UsageError: the model cannot be read, is none of that kind, or something is at ``output``.
+        UsageError: the model cannot be read, is none of that kind, or something is at ``output``, or its name is none
+            of a policy.
     """
     model, output = Path(model), output_here(output, "a policy", "a folder")
+    try:
+        check_name(output.name)
+    except FormatError as error:
+        raise UsageError(str(error).removeprefix("name: "), option="output") from None
     path = model / _TFLITE_NAME if model.is_dir() else model
     try:
         found = policy_of_tflite(read_regular(path, _MAX_TFLITE_BYTES), output.name)

@@ -126,6 +126,9 @@ def test_a_model_of_ml_compiler_opt_is_imported(tmp_path: Path) -> None:
     assert [spec["name"] for spec in facts["features"]] == ["callee_users", "cost_estimate", "node_count"]
     done = run("import", tmp_path / "saved" / "model.tflite", "--output", tmp_path / "theirs-1.0")
     assert (done.exit_code, "is there already; --force replaces it" in done.stderr) == (2, True)
+    done = run("import", tmp_path / "saved", "--output", tmp_path / "bad name")
+    said = "mlgo-corpus: error: --output: expected letters, digits and ._+-, found 'bad name'\n"
+    assert (done.exit_code, done.stderr) == (2, said)
     (tmp_path / "saved" / "model.tflite").write_bytes(b"none")
     done = run("import", tmp_path / "saved", "--output", tmp_path / "other-1.0")
     assert done.exit_code == 2
