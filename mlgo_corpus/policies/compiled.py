@@ -159,7 +159,7 @@ def _cached(name: str, made_of: bytes, texts: Callable[[], tuple[str, str]], cac
     digest.update(repr((_C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
     folder = cache_folder(cache) / _POLICIES_FOLDER
     library = folder / f"{name}-{digest.hexdigest()[:32]}.so"
-    if not library.is_file():
+    if not library.is_file() or not library.stat().st_size:  # a machine that went down can leave it empty
         folder.mkdir(parents=True, exist_ok=True)
         _compile(texts(), library)
     return library

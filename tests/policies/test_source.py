@@ -200,6 +200,8 @@ def test_without_a_compiler_numpy_decides(tmp_path: Path, monkeypatch: pytest.Mo
     third = small_policy(kind="rule")
     cached_library(third).write_bytes(b"no library")
     assert fastest(third) is third
+    cached_library(third).write_bytes(b"")
+    assert isinstance(fastest(third), CompiledPolicy)
     monkeypatch.setattr(compiled, "_iter_compilers", lambda: iter(()))
     assert fastest(other) is other
     assert isinstance(other.model, Network)
