@@ -282,6 +282,16 @@ def test_products_with_the_build_s_own_objects_are_told_and_not_compared(chain: 
     assert sum(products["missing"].to_pylist()) == 1
 
 
+def test_a_module_that_cannot_be_compiled_leaves_its_product_compared(chain: Chain) -> None:
+    """The product has the build's object of it, whoever decides about the others."""
+    corpus = shutil.copytree(chain.others, chain.folder / "with-a-damaged-module")
+    module = min(corpus.rglob("*.bc"))
+    module.write_bytes(module.read_bytes()[:1000])
+    report = chain.evaluate(corpus, "with-a-damaged-module-sizes", "never")
+    told = [(one.failed, one.partial, one.sizes.modules) for one in report.policies[0].products]
+    assert (report.policies[0].failed, told) == (1, [(0, 0, 1)] * 2)
+
+
 def test_modules_that_not_all_policies_were_measured_on_are_told(chain: Chain) -> None:
     some = Path(shutil.copytree(chain.others, chain.folder / "others-lacking"))
     next(some.rglob("p11.o.bc")).unlink()

@@ -183,7 +183,7 @@ class Evaluation:
             raise
         self._said[policy.label] = report.hints
         shares = self._shares(policy.seen)
-        trained, measured = set(), set()
+        trained, measured, impossible = set(), set(), set()
         for row in iter_trace_rows(DatasetPaths.of(folder / "dataset").modules):
             share = shares(row)
             self.rows.append(_row_of(policy.label, row, share))
@@ -191,6 +191,8 @@ class Evaluation:
                 trained.add(row.module)
             if row.status == STATUS_OK:
                 measured.add(row.module)
+            elif row.baseline_text_size is None:
+                impossible.add(row.module)  # whoever decides: products have the build's object of it, as before
         if not product_links(self._records) or not report.traced:
             return
         built_by = dict.fromkeys(one.compiler for one in product_links(self._records))
@@ -205,7 +207,7 @@ class Evaluation:
                     self._against(row, self._plain[link]) if otherwise or not row.original_text_size else row
                     for row in rows
                 ]
-            linked = list(self._linked_rows(policy.label, link, rows, trained, measured))
+            linked = list(self._linked_rows(policy.label, link, rows, trained, measured, impossible))
             self.linked += linked
         if partial := sum(bool(row.missing) for row in linked):  # the same for all links
             said = (
@@ -267,12 +269,19 @@ class Evaluation:
         return share
 
     def _linked_rows(
-        self, policy: str, link: str, rows: Sequence[ProductRow], trained: set[str], measured: set[str]
+        self,
+        policy: str,
+        link: str,
+        rows: Sequence[ProductRow],
+        trained: set[str],
+        measured: set[str],
+        impossible: set[str],
     ) -> Iterator[LinkedRow]:
         parts = parts_of(self._records)
         for row, record in zip(rows, product_links(self._records), strict=True):
             modules = [printable(name) for name in modules_of(record, parts, taken=True)]
             seen = sum(name in trained for name in modules)
+            accounted = measured | impossible if measured.intersection(modules) else measured
             yield LinkedRow(
                 policy=policy,
                 link=link,
@@ -286,7 +295,7 @@ class Evaluation:
                 trained=seen > 0 and seen >= TRAINED_SHARE * len(modules),
                 text_size=row.text_size,
                 baseline_text_size=row.original_text_size,
-                missing=record.absent + sum(name not in measured for name in modules),
+                missing=record.absent + sum(name not in accounted for name in modules),
             )
 
 
