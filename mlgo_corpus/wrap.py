@@ -153,7 +153,7 @@ def wrap_toolchain(
     wrapped = wrap_clang(output, code, stock, asking, force=force)
     note_folder(cache / _WRAPPED_NAME, wrapped.output)
     found = () if table is None else (table.modules, table.decisions, table.left_out, learned.name)
-    return WrapReport(wrapped, time.perf_counter() - begin, learned.languages, *found)
+    return WrapReport(wrapped, time.perf_counter() - begin, learned.languages or None, *found)
 
 
 def policy_of_the_rest(dataset: Path, named: str | Path | None = None) -> LearnedPolicy:

@@ -115,10 +115,8 @@ def made(request: pytest.FixtureRequest, probed: Path, tmp_path_factory: pytest.
     trace_corpus(folder / "corpus", folder / "dataset", keep_objects=folder / "objects", **options)  # type: ignore[arg-type]
     report = wrap_toolchain(folder / "dataset", folder / "wrapped", compiler=llvm.clang, cache=cache)
     assert report.wrapped.policy == "dataset, else default"
-    assert (len(report.modules), report.decisions) == (
-        3,
-        sum(item.rows for item in open_rows(folder / "dataset").modules),
-    )
+    decisions = sum(item.rows for item in open_rows(folder / "dataset").modules)
+    assert (len(report.modules), report.decisions, report.languages) == (3, decisions, None)
     return Made(llvm, tree, cache, folder / "dataset", report.wrapped.output)
 
 
