@@ -150,31 +150,30 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
     return check
 
 
-def asks_default(policy: str, task: Task, major: int) -> bool:
+def asks_default(policy: LearnedPolicy | None, task: Task, major: int) -> bool:
     """Return True if the compiler should send the heuristic's decision, too.
 
     A learned policy that does not need it gets the feature that those LLVMs would overwrite with it instead, so that it
     decides as it does where it is linked into a compiler.
 
     Args:
-        policy: how the policy is named.
+        policy: the learned policy; None for another one.
         task: the session's task.
         major: the major version of the compiler's LLVM.
     """
-    if task.name != INLINING or major not in MISPLACED_DEFAULT or (learned := learned_policy(policy)) is None:
+    if task.name != INLINING or major not in MISPLACED_DEFAULT or policy is None:
         return True
-    return needs_default(learned) or MISPLACED_IN not in {spec.name for spec in learned.features}
+    return needs_default(policy) or MISPLACED_IN not in {spec.name for spec in policy.features}
 
 
-def decides_in(policy: str, language: str | None) -> bool:
+def decides_in(policy: LearnedPolicy | None, language: str | None) -> bool:
     """Return True if a policy decides in modules of a language; any but a learned one does in all.
 
     Args:
-        policy: how the policy is named.
+        policy: the learned policy; None for another one.
         language: of `mlgo_corpus.formats.commands.languages`; None if it is not known.
     """
-    learned = learned_policy(policy)
-    return learned is None or not learned.languages or language in learned.languages
+    return policy is None or not policy.languages or language in policy.languages
 
 
 def says_more(policy: str | LearnedPolicy) -> bool:

@@ -125,7 +125,7 @@ class RolloutJob:
             self.settings,
             make=partial(_made, item, self.settings.task),
             policy=_CALLED,
-            languages=() if item.policy is None else item.policy.languages,
+            made=item.policy,
             keep_objects=objects if self.counts else None,
         )
         try:

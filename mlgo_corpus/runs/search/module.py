@@ -35,7 +35,7 @@ from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import decision_options, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
-from mlgo_corpus.policies.conversation import begin_with, decides_in, misplaced, repair_of
+from mlgo_corpus.policies.conversation import begin_with, decides_in, learned_policy, misplaced, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, check_features, is_learned, make_policy, policy_name
 from mlgo_corpus.runs.search.climb import (
@@ -194,7 +194,8 @@ class _ModuleSearch:
         self._repair = partial(repair_of, task, trace.major)
         options = self._compiles.options(trace.cc1)
         language = language_of_command(options)
-        start, *also = (one if decides_in(one, language) else _LLVM for one in (settings.start, *settings.also))
+        named = (settings.start, *settings.also)
+        start, *also = (one if decides_in(learned_policy(one), language) else _LLVM for one in named)
         self._start = start
         self.policies = tuple(one for one in dict.fromkeys(also) if one != start)
         self.learned = tuple(filter(is_learned, (start, *self.policies)))
@@ -588,7 +589,7 @@ class SearchJob:
         so_far = settings.so_far(self._round.number, module) if searched is None else searched.so_far()
         if not so_far.compiles:
             start = partial(make_policy, settings.start, find_task(INLINING), seed=settings.seed)
-            return TraceJob(replace(settings.trace, make=start)).run(item.traced)
+            return TraceJob(replace(settings.trace, make=start, made=learned_policy(settings.start))).run(item.traced)
         make = partial(_keyed, dict(so_far.plan))
         traced = TraceJob(replace(settings.trace, make=make)).run(item.traced)
         if traced.log is not None:

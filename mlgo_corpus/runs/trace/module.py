@@ -55,9 +55,10 @@ from mlgo_corpus.formats.logs.remarks import (
     why_unfaithful,
 )
 from mlgo_corpus.formats.logs.tasks import INLINING, SIZE_MODEL, Task, find_task, for_clang, task_name
-from mlgo_corpus.policies.conversation import asks_default, converse, decides_in, repair_of
+from mlgo_corpus.policies.conversation import asks_default, converse, decides_in, learned_policy, repair_of
 from mlgo_corpus.policies.embedded import place_model, place_size_model
 from mlgo_corpus.policies.keyed import KeyedPolicy, find_dataset, growth_options
+from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.own.blame import traceback_of
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
@@ -101,7 +102,7 @@ class TraceSettings:
         policy: how the policy is named; for training logs it is ``default``.
         stop: ends runs when another thread sets it.
         make: makes a policy that has no name by which it could be found; ``policy`` is what it is called, then.
-        languages: in whose modules such a policy decides; in all if empty.
+        made: that policy, if it is a learned one.
         seed: of a random policy.
         edits: how each command is changed, and whether it may be any command.
         limits: what each compile may take.
@@ -131,12 +132,17 @@ class TraceSettings:
     copy_names: Mapping[str, _CopyNames] = field(default_factory=dict)
     stop: threading.Event | None = None
     make: Callable[[], Policy] | None = None
-    languages: tuple[str, ...] = ()
+    made: LearnedPolicy | None = None
 
     @property
     def the_task(self) -> Task:
         """The task itself."""
         return find_task(self.task)
+
+    @property
+    def learned(self) -> LearnedPolicy | None:
+        """The policy, if it is a learned one."""
+        return learned_policy(self.policy) if self.make is None else self.made
 
     @property
     def with_calls(self) -> bool:
@@ -499,15 +505,9 @@ class _Run:
             f"{prefix}max_rss_bytes": usage.max_rss_bytes,
         }
 
-    def _decides_in(self, language: str | None) -> bool:
-        settings = self.settings
-        if settings.make is None:
-            return decides_in(settings.policy, language)
-        return not settings.languages or language in settings.languages
-
     def _decide(self, options: tuple[str, ...]) -> _Decided:
         self.compiles.ended = {}  # so far, the plain compile's or that of a try that failed
-        if not self._decides_in(language_of_command(options)):
+        if not decides_in(self.settings.learned, language_of_command(options)):
             return self._decide_nothing(options)
         if self.settings.via == TRAINING_LOG:
             return self._decide_by_log(options)
@@ -572,7 +572,7 @@ class _Run:
 
     def _channel_options(self, name: str) -> tuple[str, ...]:
         settings = self.settings
-        default = settings.make is not None or asks_default(settings.policy, settings.the_task, settings.major)
+        default = asks_default(settings.learned, settings.the_task, settings.major)
         return settings.the_task.channel_options(name, default=default)
 
     def _decide_live(self, options: tuple[str, ...]) -> _Decided:

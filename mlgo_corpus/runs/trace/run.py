@@ -30,7 +30,7 @@ from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default, learned_policy
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Job, Over
@@ -306,7 +306,7 @@ class Trace:
     @cached_property
     def _with_languages(self) -> LearnedPolicy | None:
         """The policy, if it decides in some languages only."""
-        policy = None if self.settings.make is not None else learned_policy(self.settings.policy)
+        policy = self.settings.learned
         return policy if policy is not None and policy.languages else None
 
     def _unasked(self) -> LogHeader | None:
@@ -457,7 +457,7 @@ class Trace:
         settings = self.settings
         if settings.major not in MISPLACED_DEFAULT:
             return ()
-        return (_MISPLACED if asks_default(settings.policy, settings.the_task, settings.major) else _LEFT_OUT,)
+        return (_MISPLACED if asks_default(settings.learned, settings.the_task, settings.major) else _LEFT_OUT,)
 
     def report(self, hints: Sequence[str], seconds: float) -> TraceReport:
         """Sum up."""
@@ -501,7 +501,7 @@ class Trace:
                 f"reward is about size, and in {modules} ({listed}) LLVM's heuristic inlines for speed: a policy that "
                 "inlines less looks better than it is; compare policies at -Oz or -Os"
             )
-            if learned_policy(self.settings.policy) is not None:
+            if self.settings.learned is not None:
                 yield (
                     f"in {modules} ({listed}) a wrapped clang does not ask the policy: build at -Oz or -Os, or wrap "
                     "with `always`"

@@ -132,7 +132,7 @@ class Tracer:
         name, make, self._one = _named(policy)
         if make is None and name != "default":
             try_policy(name, the_task, seed=seed, timeout=timeout)
-        wanted = policy if isinstance(policy, LearnedPolicy) else name if make is None else None
+        wanted = _learned(policy) or (name if make is None else None)
         toolchain, way = choose_compiler(
             compiler,
             the_task,
@@ -161,6 +161,7 @@ class Tracer:
             via=way,
             policy=name,
             make=make,
+            made=_learned(policy),
             stop=self._stop,
             seed=seed,
             work=self._work,
@@ -250,7 +251,7 @@ class Tracer:
         ways = ways_of(self._toolchain, self._settings.the_task, name)
         if not ways:
             raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
-        return replace(self._settings, policy=name, make=make, via=ways[0]), one
+        return replace(self._settings, policy=name, make=make, made=_learned(policy), via=ways[0]), one
 
     def _trace(self, module: str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:
@@ -324,6 +325,11 @@ def _named_one(settings: TraceSettings) -> object:
     with suppress(Overtime):  # then the run, too, takes too long
         return end_after(time.monotonic() + settings.limits.timeout, lambda: named_object(settings.policy))
     return None
+
+
+def _learned(policy: Any) -> LearnedPolicy | None:
+    """Return a policy that is a learned one's object."""
+    return policy if isinstance(policy, LearnedPolicy) else None
 
 
 def _named(policy: Any) -> tuple[str, Callable[[], Any] | None, object]:

@@ -23,7 +23,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus, extract_corpus, ir2native_table, read_log, restore_logs, verify_corpus
+from mlgo_corpus import (
+    Corpus,
+    LearnedPolicy,
+    Tracer,
+    extract_corpus,
+    ir2native_table,
+    read_log,
+    restore_logs,
+    verify_corpus,
+)
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
@@ -175,6 +184,26 @@ def test_a_policy_for_another_language_leaves_a_module_as_it_is(trace22: Trace, 
     (row,) = rows(tmp_path / "cxx").values()
     (copy,) = files(tmp_path / "objects-cxx").values()
     assert sha256(copy).hexdigest() == row.object_sha256 == row.baseline_object_sha256
+
+
+def test_a_learned_policys_object_decides_as_the_policy_does_by_name(
+    llvm19: Llvm, lua19: Path, cache: Path, tmp_path: Path
+) -> None:
+    rule = Rule(7.5, (-1.0,))
+    blocks = LearnedPolicy("inlining-1.0", "inlining", (TensorSpec("callee_basic_block_count"),), rule)
+    for policy, observations in ((blocks, 82), (replace(blocks, languages=("C++",)), 0)):
+        policy.save(tmp_path / "inlining-1.0", force=True)
+        with (
+            Tracer(lua19, llvm19.clang, policy=str(tmp_path / "inlining-1.0"), cache=cache) as by_name,
+            Tracer(lua19, llvm19.clang, policy=policy, cache=cache) as by_object,
+        ):
+            traced = [
+                by_name.trace("lua/ltable.o", log=True),
+                by_object.trace("lua/ltable.o", log=True),
+                by_name.trace("lua/ltable.o", policy=policy, log=True),
+            ]
+        assert len({(one.row.object_sha256, one.log) for one in traced}) == 1
+        assert {one.row.observations for one in traced} == {observations}
 
 
 def test_a_damaged_module_does_not_keep_others_from_being_left_as_they_are(
