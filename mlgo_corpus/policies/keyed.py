@@ -45,19 +45,22 @@ class KeyedPolicy:
     Args:
         decisions: by key.
         otherwise: decides the others.
+        keyed_by: the features that keys are made of, by default all stable ones.
 
     Attributes:
         unmet: the numbers of the observations that had no key, in this session.
     """
 
-    def __init__(self, decisions: Mapping[Key, int], otherwise: Any) -> None:
+    def __init__(
+        self, decisions: Mapping[Key, int], otherwise: Any, keyed_by: Collection[TensorSpec] | None = None
+    ) -> None:
         self.features = tuple(several(getattr(otherwise, "features", None) or ()))
         self.unmet: list[int] = []
         self._decisions = decisions
         self._otherwise = otherwise
         self._count = 0
         self._key: Callable[[bytes], Key] | None = None
-        self._keyed_by: tuple[TensorSpec, ...] | None = None
+        self._keyed_by = keyed_by
 
     def reset(self, header: LogHeader, module: str) -> None:
         """Begin a session."""

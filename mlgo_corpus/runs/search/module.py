@@ -3,13 +3,16 @@
 Each compile is a live session whose decisions are planned: those that are tried, and for all others the start policy's.
 What the compiler asks is aligned with the plan (`mlgo_corpus.runs.search.align`). The remarks of the same compile name
 the calls, and the object tells the bytes of each function.
+
+LLVM 17 to 20 overwrite a feature with LLVM's own decision, by which a search goes. A policy that needs that feature
+first decides in a compile of its own, and what it decided there is decided again by key.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -31,11 +34,20 @@ from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.formats.logs.keys import Key, key_maker
+from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.remarks import decision_options, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
-from mlgo_corpus.policies.conversation import begin_with, decides_in, learned_policy, misplaced, repair_of
+from mlgo_corpus.policies.conversation import (
+    MISPLACED_DEFAULT,
+    MISPLACED_IN,
+    asks_default,
+    begin_with,
+    decides_in,
+    learned_policy,
+    misplaced,
+    repair_of,
+)
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, check_features, is_learned, make_policy, policy_name
 from mlgo_corpus.runs.search.climb import (
@@ -200,12 +212,22 @@ class _ModuleSearch:
         self.policies = tuple(one for one in dict.fromkeys(also) if one != start)
         self.learned = tuple(filter(is_learned, (start, *self.policies)))
         self._policies: dict[str | Moved, Policy] = {}
+        policies = (start, *self.policies)
+        self._misled = {one for one in policies if not asks_default(learned_policy(one), task, trace.major)}
+        self._foreseen: set[Guide] = set()
         self.untried: dict[str, None] = {}
-        extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
-        extra = (*extra, *decision_options(trace.major), _REMARKS)
-        self._argv = (*trace.cc1, *self._compiles.command(options, *extra))
+        self._options = options
+        self._argv = self._command()
         self.header: LogHeader | None = None
         native_library()  # it may have to be compiled, which is not to count as a compiler's time
+
+    def _command(self, *, default: bool = True) -> tuple[str, ...]:
+        """Return the compiler's command; it sends LLVM's own decision, or not."""
+        trace, options = self._settings.trace, self._options
+        channel = find_task(INLINING).channel_options(_CHANNEL, default=default)
+        extra = for_clang((*channel, *growth_options(options)))
+        extra = (*extra, *decision_options(trace.major), _REMARKS)
+        return (*trace.cc1, *self._compiles.command(options, *extra))
 
     def compile(self, plan: Plan, guide: Guide | None = None) -> Outcome:
         """Compile by a plan.
@@ -253,6 +275,8 @@ class _ModuleSearch:
         header = self.header
         if header is None or not (isinstance(guide, Rule | Moved) or guide == _LLVM or is_learned(guide)):
             return False  # another policy may go by what came before, or by chance
+        if _policy_of(guide) in self._misled:
+            return False  # the outcome's states lack what it decides by
         dtype = record_dtype(header)
         try:
             decider = self._decider(guide, header)
@@ -279,23 +303,12 @@ class _ModuleSearch:
 
     def _compile(self, plan: Plan, guide: Guide | None) -> Unweighed:
         compiles = self._compiles
-        compiles.empty()
-        session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
-        followers: list[Follower | NativeFollower] = []
-        with session:
-            header = None
-            for observation in session:
-                if session.header is not header:
-                    if (header := session.header) is None or self.header not in (None, header):
-                        raise FormatError("the compiler asks again, with other features")
-                    self.header = header
-                    followers.append(self._follower(header, plan, guide))
-                session.advise(followers[-1].decide(observation))
-                if isinstance(followers[-1], NativeFollower):
-                    session.hand_over(followers[-1])
-        decided = [one for follower in followers for one in follower.decided()]
+        self._foresee(self._start)
+        self._foresee(guide)
+        header, decided = self._converse(self._argv, self.header, partial(self._follower, plan, guide))
+        self.header = header or self.header
         calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
-        if [call.inlined for call in calls] != [one.decision != 0 for one in decided]:
+        if [call.inlined for call in calls] != [decision != 0 for _, decision, _ in decided]:
             raise FormatError("the compiler's remarks do not name one call for each decision")
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
@@ -306,7 +319,52 @@ class _ModuleSearch:
         named = ((call.caller, call.callee, *one[:2]) for one, call in zip(decided, calls, strict=True))
         return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable)
 
-    def _follower(self, header: LogHeader, plan: Plan, guide: Guide | None) -> Follower | NativeFollower:
+    def _converse(
+        self,
+        argv: tuple[str, ...],
+        known: LogHeader | None,
+        follower_of: Callable[[LogHeader], Follower | NativeFollower],
+    ) -> tuple[LogHeader | None, Sequence[tuple[int, int, bytes]]]:
+        """Compile, and return the compiler's header, if it asks at all, and what was asked and decided.
+
+        Args:
+            argv: the command.
+            known: the header to expect; None for any.
+            follower_of: returns what answers a compiler with a header.
+        """
+        compiles = self._compiles
+        compiles.empty()
+        session = InteractiveSession(argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
+        followers: list[Follower | NativeFollower] = []
+        with session:
+            header = None
+            for observation in session:
+                if session.header is not header:
+                    if (header := session.header) is None or known not in (None, header):
+                        raise FormatError("the compiler asks again, with other features")
+                    known = header
+                    followers.append(follower_of(header))
+                session.advise(followers[-1].decide(observation))
+                if isinstance(followers[-1], NativeFollower):
+                    session.hand_over(followers[-1])
+        return header, [one for follower in followers for one in follower.decided()]
+
+    def _foresee(self, guide: Guide | None) -> None:
+        """Find out what a policy decides where LLVM's own decision does not overwrite what it decides by."""
+        if guide is None or isinstance(guide, Rule) or guide in self._foreseen or _policy_of(guide) not in self._misled:
+            return
+        argv = self._command(default=False)
+        header, decided = self._converse(
+            argv, None, lambda header: make_follower(header, (), self._decider(guide, header), None, None)
+        )
+        self._foreseen.add(guide)
+        if header is not None:
+            features = tuple(spec for spec in stable_features(header) if spec.name != MISPLACED_IN)
+            key_of = key_maker(header, features)
+            decisions = {key_of(tensors): decision for _, decision, tensors in decided}
+            self._policies[guide] = KeyedPolicy(decisions, self._policy(guide), features)
+
+    def _follower(self, plan: Plan, guide: Guide | None, header: LogHeader) -> Follower | NativeFollower:
         """Return what answers by a plan."""
         base, other = self._decider(self._start, header), None if guide is None else self._decider(guide, header)
         misplaced_default = misplaced(find_task(INLINING), self._settings.trace.major, header)
@@ -329,9 +387,15 @@ class _ModuleSearch:
         return self._policies[guide]
 
     def _leave_out(self, guide: Guide | None, error: UsageError) -> None:
-        name = guide.policy if isinstance(guide, Moved) else guide
-        if isinstance(name, str):
+        if (name := _policy_of(guide)) is not None:
             self.untried[f"{policy_name(name)}: {error}"] = None
+
+
+def _policy_of(guide: Guide | None) -> str | None:
+    """Return the name of the policy that a guide decides by; None for a rule."""
+    if isinstance(guide, Moved):
+        return guide.policy
+    return guide if isinstance(guide, str) else None
 
 
 class _RoundOutcome(NamedTuple):
@@ -436,9 +500,11 @@ class RoundJob(_CountedJob):
     def limit_s(self) -> float:
         """Seconds that the compiles of one module may take together."""
         settings = self.settings
-        compiles = settings.budgets[self.number] * settings.trace.limits.timeout
+        # A policy may decide in a compile of its own before.
+        timeout = settings.trace.limits.timeout * (1 + (settings.trace.major in MISPLACED_DEFAULT))
+        compiles = settings.budgets[self.number] * timeout
         limit = self._time_limit()
-        return compiles if limit is None else min(compiles, limit + settings.trace.limits.timeout)
+        return compiles if limit is None else min(compiles, limit + timeout)
 
     def run(self, item: SearchItem) -> _RoundOutcome:
         """Search, and keep what was found for the next round.
@@ -589,7 +655,7 @@ class SearchJob:
         so_far = settings.so_far(self._round.number, module) if searched is None else searched.so_far()
         if not so_far.compiles:
             start = partial(make_policy, settings.start, find_task(INLINING), seed=settings.seed)
-            return TraceJob(replace(settings.trace, make=start, made=learned_policy(settings.start))).run(item.traced)
+            return TraceJob(replace(settings.trace, make=start)).run(item.traced)
         make = partial(_keyed, dict(so_far.plan))
         traced = TraceJob(replace(settings.trace, make=make)).run(item.traced)
         if traced.log is not None:

@@ -89,11 +89,14 @@ long fold(const long *in, int n) {
 
 @pytest.fixture(scope="module")
 def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("search")
+    return corpus_of(llvm22, tmp_path_factory.mktemp("search"))
+
+
+def corpus_of(llvm: Llvm, folder: Path) -> Path:
     (folder / "objects").mkdir()
     for name, text in SOURCES.items():
         (folder / f"{name}.cpp").write_text(text)
-        run_checked(llvm22.clangxx, "-Oz", "-c", *EMBED, f"{name}.cpp", "-o", f"objects/{name}.o", cwd=folder)
+        run_checked(llvm.clangxx, "-Oz", "-c", *EMBED, f"{name}.cpp", "-o", f"objects/{name}.o", cwd=folder)
     extract_corpus([folder / "objects"], folder / "corpus", jobs=1)
     return folder / "corpus"
 
@@ -409,6 +412,28 @@ def test_other_policies_are_tried_where_they_decide(
     assert report.also == ("default",)
     with pytest.raises(UsageError, match="also"):
         search(tmp_path / "packaged", budget=3, start=str(policies["C++"]), also=())
+
+
+def test_a_policy_decides_as_in_a_trace_where_llvm_overwrites_what_it_decides_by(llvm19: Llvm, tmp_path: Path) -> None:
+    corpus, policy = corpus_of(llvm19, tmp_path), tmp_path / "policy"
+    rule = Rule(1.5, (-1.0,))  # as if there were no block, it inlines all
+    LearnedPolicy("short-1.0", "inlining", (TensorSpec("callee_basic_block_count"),), rule).save(policy)
+    usual: dict[str, Any] = {"compiler": llvm19.clang, "cache": tmp_path / "cache"}
+
+    def sizes(dataset: Path) -> dict[str, int | None]:
+        return {row.module: row.text_size for row in read_trace_rows(dataset / "modules.parquet")}
+
+    for name in ("default", "always", str(policy)):
+        trace_corpus(corpus, tmp_path / Path(name).name / "traced", policy=name, **usual)
+    plain, always, traced = (sizes(tmp_path / name / "traced") for name in ("default", "always", "policy"))
+    assert plain != traced != always
+    start = search_corpus(corpus, tmp_path / "start", start=policy, also="default", budget=1, objective="text", **usual)
+    assert (sizes(tmp_path / "start"), start.kept) == (traced, 0)
+    search_corpus(corpus, tmp_path / "also", also=policy, budget=3, objective="text", **usual)
+    rows = pq.read_table(tmp_path / "also" / "search.parquet").to_pylist()
+    second = {row["module"]: dict(point.split(":") for point in row["found_after"].split()).get("2") for row in rows}
+    smaller = {module: str(size) for module, size in traced.items() if size < plain[module]}
+    assert {module: size for module, size in second.items() if size is not None} == smaller != {}
 
 
 def test_a_policy_that_cannot_be_tried_is_told(
