@@ -34,7 +34,7 @@ from mlgo_corpus.view.sizes.section import sizes_section
 from mlgo_corpus.view.words import plain, shown
 
 _NAMED = 4
-# What the head of every page has (the template's generator).
+# The generator that the template names in the head of every page.
 _MARK = b'content="mlgo-corpus '
 
 _Compared = CorpusFacts | DatasetFacts | SizesFacts

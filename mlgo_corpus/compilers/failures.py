@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import signal
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from mlgo_corpus.compilers.process import STDERR_TAIL
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import ESCAPES
 from mlgo_corpus.errors import ProtocolError, ToolError
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import is_disk_full, os_reason
 from mlgo_corpus.formats.commands.replay import required_files
 
 # Reasons that may not recur: the machine may have been out of memory, or busy.
@@ -105,9 +104,8 @@ def classify(
         kept: the part of its stderr that may be quoted (`without_quotes`); by default all.
     """
     if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f"{error.filename}: " if error.filename else ""
-        return (RunReason.DISK_FULL if full else RunReason.MISSING_FILE), where + os_reason(error)
+        return (RunReason.DISK_FULL if is_disk_full(error) else RunReason.MISSING_FILE), where + os_reason(error)
     said = _said(error.stderr)
     shown = said if kept is None else _said(kept)
     if isinstance(error, ProtocolError):

@@ -48,7 +48,7 @@ from mlgo_corpus.compilers.process import PIPE_CAPACITY, POLL_S, Child, ToolResu
 from mlgo_corpus.compilers.walls import Walls
 from mlgo_corpus.errors import FormatError, ProtocolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import is_disk_full, os_reason
 from mlgo_corpus.formats.logs.events import Context, LogHeader, LogReader, Observation
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 
@@ -536,7 +536,7 @@ def _fifo(path: Path) -> Iterator[int]:
     except FileExistsError:
         raise UsageError(f"{path}: exists already; a session makes its FIFOs itself") from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):  # the disk's fault, not the folder's
+        if is_disk_full(error) or error.errno == errno.EIO:  # the disk's fault, not the folder's
             raise
         raise UsageError(f"{path}: cannot make a FIFO: {os_reason(error)}") from None
     try:

@@ -36,7 +36,7 @@ from mlgo_corpus.files.atomic import (
 )
 from mlgo_corpus.files.lock import claim
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import is_disk_full, os_reason
 
 WORK_LOCK: Final = "lock"
 """The name of the lock of a folder for work under way."""
@@ -487,7 +487,7 @@ def _beginning(path: Path) -> Iterator[None]:
         # The user did not name the temporary files beside the path: show the path itself.
         beside = path.name and error.filename in map(str, (_lock(path), _making(path), _old(path)))
         place = path if beside else error.filename or path
-        kind = MlgoCorpusError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError  # the request is fine
+        kind = MlgoCorpusError if is_disk_full(error) else UsageError  # the request is fine
         raise kind(f"{place}: cannot write there: {os_reason(error)}") from error
 
 

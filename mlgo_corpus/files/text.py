@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -72,6 +73,11 @@ def human_seconds(seconds: float) -> str:
 def option_key(parameter: str) -> str:
     """Return a parameter as the command line and the options in tables' metadata spell it: ``--input-type``."""
     return f"--{parameter.replace('_', '-')}"
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Return True if the disk, or what the user may have of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def os_reason(error: Exception) -> str:

@@ -134,7 +134,7 @@ def fit_sizes(
     model, low, high = found
     if len(held[1]):
         away = _rest(base, *held)
-        # Of few functions, take the ranks that one more would be beyond as often as it should be; of many, all do.
+        # Ranks among n + 1: with few functions, those among n make the interval too narrow for the next function.
         method: Any = "linear" if len(away) >= ENOUGH_HELD else "weibull"
         low = _shifted(low, float(np.quantile(away - low.scores(held[0]), ends[0], method=method)))
         high = _shifted(high, float(np.quantile(away - high.scores(held[0]), ends[1], method=method)))

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -33,6 +32,7 @@ from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
+from mlgo_corpus.files.text import is_disk_full
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.languages import ENDINGS, clang_names
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task, lacking
@@ -289,10 +289,7 @@ def _room_in(*folders: Path) -> Iterator[None]:
     try:
         yield
     except (ToolError, OSError) as error:
-        if isinstance(error, ToolError):
-            full = _FULL.search(error.stderr) is not None
-        else:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = _FULL.search(error.stderr) is not None if isinstance(error, ToolError) else is_disk_full(error)
         if not full:
             raise
         where = min(folders, key=lambda folder: shutil.disk_usage(folder).free)
