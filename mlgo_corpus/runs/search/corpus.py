@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,10 @@ from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, find_headers
+from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.groups import languages_of
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import products_of
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
@@ -182,8 +185,20 @@ def run_search(
     finally:
         remove_unfinished(settings.trace)
         folder.close()
-    hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
+    hints = (*edits.without_effect(opened.modules(chosen), toolchain.cc1), *_untold(request, toolchain, opened, chosen))
     return search.searched(hints, time.perf_counter() - started)
+
+
+def _untold(request: SearchRequest, toolchain: Toolchain, corpus: Corpus, chosen: Sequence[str]) -> Iterator[str]:
+    """Yield that no policy was tried that knows who is called, where one decides and LLVM's headers are there.
+
+    It is not tried by itself: what a search finds should not depend on what else is installed.
+    """
+    if any(map(says_more, (request.start, *request.also))) or "C++" not in languages_of(corpus, chosen):
+        return
+    found = find_headers(toolchain.binary or Path(), toolchain.version or "", toolchain.llvm_config)
+    if found and (toolchain.major or 0) >= OLDEST_EXTENDED:
+        yield "LLVM's headers are installed: a search that also tries inlining-3.0 usually finds more in C++"
 
 
 def _objective_of(corpus: Corpus) -> str:

@@ -122,6 +122,7 @@ def found(search: Callable[..., SearchReport], tmp_path_factory: pytest.TempPath
 
 
 Found = tuple[Path, SearchReport]
+TELLS = "LLVM's headers are installed: a search that also tries inlining-3.0 usually finds more in C++"
 
 
 def stable(dataset: Path) -> dict[str, Any]:
@@ -448,7 +449,7 @@ def test_a_policy_that_cannot_be_tried_is_told(
         "cookies: the policy needs the feature 'cookies', which this compiler does not send",
         "boompol:bad: the policy failed: RuntimeError: boom (boompol.py, line 1)",
     )
-    hints = tuple(f"in 1 module a policy could not be tried: {one}" for one in why)
+    hints = (TELLS, *(f"in 1 module a policy could not be tried: {one}" for one in why))
     options: dict[str, Any] = {"module_filter": r"^a\.o$", "objective": "text", "also": also, "budget": 4}
     assert search(tmp_path / "found", **options).hints == hints
     (row,) = iter_search_rows(tmp_path / "found" / "search.parquet")
@@ -605,6 +606,23 @@ def test_a_full_disk_is_no_flip_that_did_not_help(
     assert [(row.module, row.compiles) for row in rows] == [("b.o", 3)]
 
 
+def test_what_knows_who_is_called_is_named_where_it_can_decide(
+    llvm22: Llvm, cache: Path, search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In C++ alone, and by a compiler that can be extended."""
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "c.c").write_text("static int f(int n) { return n * 3; }\nint g(int n) { return f(n); }\n")
+    run_checked(llvm22.clang, "-Oz", "-c", *EMBED, "c.c", "-o", "objects/c.o", cwd=tmp_path)
+    extract_corpus([tmp_path / "objects"], tmp_path / "c", jobs=1)
+    options: dict[str, Any] = {"budget": 1, "also": ()}
+    in_c = search_corpus(tmp_path / "c", tmp_path / "found", compiler=llvm22.clang, cache=cache, **options)
+    assert (in_c.decisions, in_c.hints) == (1, ())
+    options["module_filter"] = "^a"
+    assert search(tmp_path / "more", **options).hints == (TELLS,)
+    monkeypatch.setattr("mlgo_corpus.runs.search.corpus.find_headers", lambda *_: None)
+    assert search(tmp_path / "more", **options).hints == ()
+
+
 def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
     dataset, report = found
     before = files(dataset)
@@ -612,7 +630,8 @@ def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: F
     assert again.unchanged
     assert (again.objective_size, again.after, again.flips) == (report.objective_size, report.after, report.flips)
     assert files(dataset) == before
-    (hint,) = search(dataset, keep_objects=tmp_path / "late").hints
+    tells, hint = search(dataset, keep_objects=tmp_path / "late").hints
+    assert tells == TELLS
     assert hint.endswith("the dataset was there already; a trace with this dataset as its policy makes them")
     with pytest.raises(UsageError, match="budget"):
         search(dataset, budget=26)
