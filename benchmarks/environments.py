@@ -147,8 +147,10 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, nargs="?")
     parser.add_argument("--compiler", default="clang-22")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--modules", type=int, help="how many to compile in a round")
+    parser.add_argument("--modules", type=int, help="how many to compile in a round; at least 2")
     options = parser.parse_args()
+    if options.modules is not None and options.modules < 2:
+        parser.error("--modules: expected at least 2: two environments are measured at once")
     with tempfile.TemporaryDirectory() as name:
         corpus = options.corpus
         if corpus is None:

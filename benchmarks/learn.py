@@ -92,16 +92,17 @@ def main() -> None:
     parser.add_argument("--train", nargs="+", required=True)
     parser.add_argument("--test", nargs="+", required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--budget", type=int, default=60)
+    parser.add_argument("--budget", type=int, default=60, help="compiles of each module; es and pg want at least 18")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compiler", default="clang")
     options = parser.parse_args()
-    work, usual = options.work, {"compiler": options.compiler, "seed": options.seed}
+    work = options.work / f"budget-{options.budget}-seed-{options.seed}"
+    usual = {"compiler": options.compiler, "seed": options.seed}
     work.mkdir(parents=True, exist_ok=True)
     compiles: dict[str, int] = {}
     for name in ("imitation", "bcmax", "es", "pg"):
         output, begin = work / name, time.perf_counter()
-        if (output / "policy.json").exists():
+        if (output / "policy.json").exists():  # by an earlier run
             continue
         if name == "imitation":
             found = [work / f"found-{number}" for number in range(len(options.train))]

@@ -29,7 +29,11 @@ from mlgo_corpus.engine.shared.workers import SharedWorkers as SharedWorkers
 from mlgo_corpus.environments import EvictionEnv as EvictionEnv
 from mlgo_corpus.environments import InliningEnv as InliningEnv
 from mlgo_corpus.environments import PriorityEnv as PriorityEnv
+from mlgo_corpus.errors import CorpusError as CorpusError
+from mlgo_corpus.errors import FormatError as FormatError
 from mlgo_corpus.errors import MlgoCorpusError as MlgoCorpusError
+from mlgo_corpus.errors import ToolError as ToolError
+from mlgo_corpus.errors import UsageError as UsageError
 from mlgo_corpus.evaluate import evaluate_corpus as evaluate_corpus
 from mlgo_corpus.export import ExportReport as ExportReport
 from mlgo_corpus.export import export_tfrecord as export_tfrecord

@@ -96,8 +96,8 @@ def dedup_corpus(
             module has too (see `mlgo_corpus.formats.bitcode.functions`), and those of one source that have the same
             functions as an earlier one, such as libtool's.
         ignore_commands: compare modules by their bitcode alone, without their commands.
-        min_instructions: functions with fewer instructions do not count for ``near`` between modules of different
-            sources: unrelated modules share them.
+        min_instructions: functions with fewer instructions count as not shared for ``near`` between modules of
+            different sources: unrelated modules share them.
         placing: how files get to ``output``, see `Placing`.
         jobs: processes that read modules; by default the CPUs this process may use.
         force: replace another corpus at ``output``.
@@ -251,5 +251,5 @@ def _dropped(row: ModuleRow, duplicate: Duplicate) -> ModuleRow:
     if duplicate.exact:
         detail = f"the same as {duplicate.kept}"
     else:
-        detail = f"{100 * duplicate.share:.1f} % of its instructions are in functions of {duplicate.kept}, too"
+        detail = f"at least {100 * duplicate.share:.1f} % of its instructions are in functions of {duplicate.kept}, too"
     return row._replace(status=STATUS_SKIPPED, reason=str(Reason.DUPLICATE), detail=detail, duplicate_of=duplicate.kept)

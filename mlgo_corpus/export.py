@@ -126,7 +126,7 @@ def export_tfrecord(
         output: the file; with ``shards`` the folder.
         reward: the kind of reward, see `Reward`.
         min_steps: leave out shorter sequences, as ml-compiler-opt's readers do.
-        shards: write a folder of this many files, or of one file per module if there are fewer modules.
+        shards: write a folder of this many files, or of one for each module with observations if these are fewer.
         module_filter: only modules whose name matches this regular expression somewhere.
         modules_file: only modules named in this file, one per line; or in a corpus's manifest, or that of one side of
             its split.

@@ -114,6 +114,8 @@ def main() -> int:
     parser.add_argument("searches", nargs="+", type=Path)
     flips = read_flips(parser.parse_args().searches)
     projects = np.unique(flips.project)
+    if len(projects) < 2:
+        parser.error("expected searches of at least two projects: an order is measured on others than it learned from")
     fold = np.searchsorted(projects, flips.project) % FOLDS
     scores = np.empty(len(flips.saved))
     for number in range(FOLDS):

@@ -12,6 +12,7 @@ import typer
 
 from mlgo_corpus.cli.console import (
     EXIT_FAILED,
+    begins_again,
     draws_blocks,
     err,
     out,
@@ -49,6 +50,7 @@ _GAP = 2
 
 
 @verb
+@begins_again()
 def dump(
     log: Annotated[str, typer.Argument(metavar="LOG", help="The training log, also .gz or .zst; - for stdin.")],
     limit: Annotated[

@@ -52,7 +52,13 @@ def export(
         int, typer.Option(min=1, metavar="N", help="Leave out sequences with fewer steps; trainers drop them anyway.")
     ] = 3,
     shards: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Write a folder of N files.", show_default="one file")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Write a folder of N files, or of one for each module with observations if these are fewer.",
+            show_default="one file",
+        ),
     ] = None,
     module_filter: Annotated[str | None, module_filter_option("Export")] = None,
     modules_file: Annotated[

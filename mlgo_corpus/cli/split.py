@@ -188,7 +188,7 @@ def dedup(
         ),
     ] = False,
     min_instructions: Annotated[
-        int, typer.Option(min=0, help="With --near: ignore functions with fewer instructions.")
+        int, typer.Option(min=0, help="With --near: functions with fewer instructions count as not shared.")
     ] = 8,
     link: Link = False,
     copy: Copy = False,

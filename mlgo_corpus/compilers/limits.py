@@ -69,6 +69,10 @@ def check_once(option: str, places: Sequence[Path | str], what: str) -> None:
         raise UsageError(f"{what} is named twice, and would count twice", option=option)
 
 
+MOST_COMPILES: Final = 1_000_000
+"""The most compiles of one module that may be asked for."""
+
+
 def check_count(option: str, number: SupportsIndex | None, *, least: int = 1, most: int | None = None) -> None:
     """Check a number that may be left to us.
 

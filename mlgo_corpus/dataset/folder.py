@@ -508,4 +508,6 @@ def open_dataset(path: Path | str) -> DatasetPaths:
     for needed in (paths.whole, paths.contexts, paths.modules):
         if not needed.is_file():
             raise CorpusError(f"{path}: not a whole dataset: it has no {needed.name}")
+    if not is_dataset(paths):
+        raise CorpusError(f"{paths.whole}: damaged: it does not describe a dataset")
     return paths

@@ -9,6 +9,7 @@ linked once.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -331,7 +332,7 @@ def _read_worth(rows: DatasetRows) -> tuple[dict[bytes, float], int]:
             calls = column_values(batch, "calls", 1)[:, 0].tolist()
             named = zip(_text(batch, "module"), _keys(batch, rows), effects, calls, strict=True)
             for module, key, effect, count in named:
-                if effect is not None:
+                if effect is not None and math.isfinite(effect):
                     found[_with_module(key, module)].append(abs(effect) / max(1, count))
     return {key: sum(values) / len(values) for key, values in found.items()}, sum(map(len, found.values()))
 

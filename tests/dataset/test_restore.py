@@ -260,6 +260,14 @@ def test_a_dataset_that_is_not_whole(dataset: Path, tmp_path: Path, name: str) -
     assert str(caught.value) == f"{dataset}: not a whole dataset: it has no {name}"
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_a_dataset_whose_description_is_damaged(dataset: Path, tmp_path: Path, text: str) -> None:
+    (dataset / "dataset.json").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        restore_logs(dataset, tmp_path / "out")
+    assert str(caught.value) == f"{dataset}/dataset.json: damaged: it does not describe a dataset"
+
+
 def test_no_dataset_at_all(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     shutil.copy(LOGS / "inlining.lapi.log", tmp_path / "x.parquet")

@@ -403,6 +403,16 @@ def test_flips_of_anybody_s_are_checked(
         train_policy([dataset], tmp_path / "policy")
 
 
+def test_flips_whose_effect_is_not_known_say_nothing(chain: Chain, tmp_path: Path) -> None:
+    dataset = shutil.copytree(chain.found, tmp_path / "found")
+    flips = pq.read_table(dataset / "flips.parquet")
+    place = flips.schema.get_field_index("effect")
+    effects = pa.array([float("nan"), float("inf")] * len(flips))[: len(flips)]
+    pq.write_table(flips.set_column(place, "effect", effects), dataset / "flips.parquet")
+    hints = train_policy(dataset, tmp_path / "policy", trees=2).hints
+    assert any(hint.startswith("no dataset has flips") for hint in hints), hints
+
+
 def test_a_decision_is_to_inline_or_not(chain: Chain, tmp_path: Path) -> None:
     dataset = shutil.copytree(chain.found, tmp_path / "found")
     (part,) = (dataset / "observations").iterdir()

@@ -12,7 +12,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.limits import MOST_COMPILES, Limits, check_count
 from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, find_headers
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
@@ -24,6 +24,7 @@ from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_diffe
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
@@ -72,7 +73,7 @@ class SearchRequest:
             UsageError: it cannot be carried out.
         """
         self.limits.check()
-        check_count("budget", self.budget)
+        check_count("budget", self.budget, most=MOST_COMPILES)
         if self.time_limit is not None and not self.time_limit > 0:
             raise UsageError("expected more than 0 seconds", option="time_limit", value=self.time_limit)
         if self.objective not in (None, *OBJECTIVES):
@@ -185,8 +186,19 @@ def run_search(
     finally:
         remove_unfinished(settings.trace)
         folder.close()
-    hints = (*edits.without_effect(opened.modules(chosen), toolchain.cc1), *_untold(request, toolchain, opened, chosen))
+    hints = (
+        *edits.without_effect(opened.modules(chosen), toolchain.cc1),
+        *_no_room(request),
+        *_untold(request, toolchain, opened, chosen),
+    )
     return search.searched(hints, time.perf_counter() - started)
+
+
+def _no_room(request: SearchRequest) -> Iterator[str]:
+    """Yield which policies a module's compiles cannot be enough for: at most half try one, and one confirms."""
+    room = max(0, min(request.budget // 2, request.budget - 2))
+    if left := [policy_name(one) for one in request.also[room:]]:
+        yield f"a budget of {counted(request.budget, 'compile')} of each module leaves no room to try {', '.join(left)}"
 
 
 def _untold(request: SearchRequest, toolchain: Toolchain, corpus: Corpus, chosen: Sequence[str]) -> Iterator[str]:

@@ -618,6 +618,10 @@ def test_what_knows_who_is_called_is_named_where_it_can_decide(
     in_c = search_corpus(tmp_path / "c", tmp_path / "found", compiler=llvm22.clang, cache=cache, **options)
     assert (in_c.decisions, in_c.hints) == (1, ())
     options["module_filter"] = "^a"
+    also = ("never", "inlining-1.0")
+    room = "a budget of 3 compiles of each module leaves no room to try inlining-1.0"
+    assert search(tmp_path / "room", **{**options, "budget": 3, "also": also}).hints == (room, TELLS)
+    assert search(tmp_path / "all", **{**options, "budget": 4, "also": also}).hints == (TELLS,)
     assert search(tmp_path / "more", **options).hints == (TELLS,)
     monkeypatch.setattr("mlgo_corpus.runs.search.corpus.find_headers", lambda *_: None)
     assert search(tmp_path / "more", **options).hints == ()
@@ -660,6 +664,7 @@ def test_killed_at_random_moments(search: Callable[..., SearchReport], found: Fo
     ("options", "message"),
     [
         ({"budget": 0}, "budget"),
+        ({"budget": 10**20}, "budget"),
         ({"time_limit": 0.0}, "more than 0 seconds"),
         ({"objective": "size"}, "expected one of text, linked"),
         ({"start": "nobody"}, "^start nobody: not a policy for inlining"),
