@@ -163,9 +163,11 @@ class _Environment(_Base):
         """Decide, and go on to the next decision, or to the end of the compile.
 
         Raises:
-            UsageError: the action is not in the action space, or no decision is asked for.
+            UsageError: the action is not in the action space, no decision is asked for, or the environment is closed
+                or another process's.
             MlgoCorpusError: the disk is full.
         """
+        self._running.check()
         episode, asked = self._running.episode, self._asked
         if episode is None or asked is None:
             raise UsageError("no decision is asked for; call reset first")
@@ -401,10 +403,18 @@ class _Running:
         self._process = os.getpid()
         self._closed = False
 
-    def begin(self, episode: Episode) -> Episode:
-        """Begin an episode, and end the one before."""
+    def check(self) -> None:
+        """Check that it can be used: a fork's copy would take the answers of the process that began the episode.
+
+        Raises:
+            UsageError: it cannot be used.
+        """
         if self._closed or self._process != os.getpid():
             raise UsageError(f"the environment is {'closed' if self._closed else 'of another process'}")
+
+    def begin(self, episode: Episode) -> Episode:
+        """Begin an episode, and end the one before."""
+        self.check()
         self.end()
         self.episode = self._stack.enter_context(episode)
         return episode

@@ -90,7 +90,7 @@ def dump(
         ),
     ] = False,
 ) -> None:
-    """Print a training log exactly as LLVM's log_reader.py does, only faster.
+    """Print a training log exactly as LLVM's log_reader.py does; a large one faster.
 
     A damaged log is printed up to the damage, followed by what is wrong.
     """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.engine.signals import ASKING_TO_END
 from mlgo_corpus.errors import UsageError
 
 _CONNECT_S = 10.0
@@ -61,6 +64,7 @@ def connected(address: str | None) -> Iterator[None]:
             raise UsageError(f"no Ray cluster answers there: {problem}", option="ray_address", value=named)
     elif (left := last_local_cluster()) is not None and why_unreachable(*left):
         raise UsageError(_NOT_HERE, option="engine", value="ray")
+    handlers = {number: signal.getsignal(number) for number in ASKING_TO_END}
     try:
         ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
     except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... depending on the cause
@@ -68,6 +72,9 @@ def connected(address: str | None) -> Iterator[None]:
         if named == "auto":
             raise UsageError(_NOT_HERE, option="engine", value="ray") from error
         raise UsageError(reason, option="ray_address", value=named) from error
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():  # by Ray's own, the process would end as if nothing were left to do
+            signal.signal(number, handler)
     try:
         yield
     finally:

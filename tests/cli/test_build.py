@@ -623,6 +623,7 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
         "arm.o": "aarch64-linux-gnu-gcc -O2 -c a.c -DNUMBER=5 -o arm.o",
         "more/there.o": "cd more && gcc -O2 -c ../a.c -DNUMBER=6 -o there.o && :",
         "all.o": "gcc @all.rsp",
+        "gone.o": "gcc -O2 @gone.rsp -c a.c -o gone.o",
         "a.i": "gcc -E a.c -o a.i",
     }
     entries = [
@@ -639,9 +640,9 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     before = sorted(work.rglob("*"))
     done = build(work, llvm22, "--from", ".", "--jobs", "2")
     assert done.returncode == 1
-    assert "8 compiles by " in done.stdout
+    assert "9 compiles by " in done.stdout
     assert done.stderr == (
-        "hint: 1 of 8 commands failed, such as bad.c:1:10: fatal error: 'generated.h' file not found; if a file is "
+        "hint: 2 of 9 commands failed, such as bad.c:1:10: fatal error: 'generated.h' file not found; if a file is "
         "missing that a build makes, build first\n"
         "hint: left out of the commands, because clang lacks them or they are for LTO: -fipa-pta "
         "-mpreferred-stack-boundary=4 -fno-gcse -flto=auto\n"
@@ -657,6 +658,7 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
         "arm.o": ("ok", "ok", ""),
         "more/there.o": ("ok", "ok", ""),
         "all.o": ("ok", "ok", ""),
+        "gone.o": ("failed", "compile_failed", "the file with its arguments cannot be read: gone.rsp"),
         "a.c": ("skipped", "no_output", "the command has -E, which makes no object"),
     }
     assert sorted(work.rglob("*")) == before

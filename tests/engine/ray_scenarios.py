@@ -111,10 +111,15 @@ def basics(made: Cluster, _: Path) -> dict[str, Any]:
             list(parallel_map(items=range(40), jobs=1, limit=600, engine=ray, **options))
         except (ValueError, MlgoCorpusError) as error:
             found[name] = [type(error).__name__, str(error)]
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     results = parallel_map(raywork.nap, range(10), jobs=2, limit=600, weigh=lambda _: 1.0, engine=ray)
     closer = threading.Timer(3.0, lambda: None)
     closer.start()
     found["first"] = next(results)
+    os.kill(os.getpid(), signal.SIGTERM)
+    found["asked"] = asked  # Ray's own handler would have ended this process
+    signal.signal(signal.SIGTERM, before)
     found["running"] = len(worker_processes()) > 0
     results.close()  # type: ignore[attr-defined]
     found["left"] = gone_within(300)

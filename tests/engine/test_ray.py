@@ -194,7 +194,7 @@ def test_what_comes_is_what_this_machine_gives(saw: Callable[[str], dict[str, An
         f"engine ray: no machine of the cluster can do the work; {host}: /is/not/there does not exist there: "
         "all machines of a cluster have to share the storage",
     ]
-    assert (found["first"], found["running"], found["left"]) == (0, True, [])
+    assert (found["first"], found["asked"], found["running"], found["left"]) == (0, [signal.SIGTERM], True, [])
 
 
 def test_nothing_is_lost_or_doubled_whatever_is_killed(saw: Callable[[str], dict[str, Any]]) -> None:

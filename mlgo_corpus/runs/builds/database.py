@@ -136,6 +136,8 @@ class _Entry:
         if is_cl(command.arguments):
             return self._without_object(Reason.COMPILE_FAILED, "a command with the options of cl.exe")
         arguments = with_parameter_files(command.arguments, partial(parameter_words, self.directory))
+        if (unread := next((word[1:] for word in arguments if word.startswith("@")), None)) is not None:
+            return self._without_object(Reason.COMPILE_FAILED, f"the file with its arguments cannot be read: {unread}")
         wanted = read_compile(arguments, self.file, self.directory)
         if wanted.language is not Language.CODE:
             return self._without_object(Reason.NO_BITCODE, f"{wanted.language}: not compiled")

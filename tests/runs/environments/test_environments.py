@@ -299,8 +299,9 @@ def test_what_cannot_be_is_refused(make: Callable[..., Any]) -> None:
         make(choice=ModuleChoice(module_filter="plain"))
     made = make()
     made.close()
-    with pytest.raises(UsageError, match="the environment is closed"):
-        made.reset()
+    for use in (made.reset, partial(made.step, 1)):
+        with pytest.raises(UsageError, match="the environment is closed"):
+            use()
 
 
 def test_a_compiler_that_dies_truncates_the_episode(corpus: Path, env: InliningEnv) -> None:
