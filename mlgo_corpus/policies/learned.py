@@ -77,7 +77,7 @@ from mlgo_corpus.policies.artefact import (
     object_of,
     save_artefact,
 )
-from mlgo_corpus.policies.keyed import is_simple
+from mlgo_corpus.policies.keyed import find_dataset, is_simple
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
 
 if TYPE_CHECKING:
@@ -353,8 +353,11 @@ def _check_task(task: Any) -> None:
 def find_policy(text: str) -> Path | None:
     """Return the folder of the learned policy that a policy's name means, absolute; None if it is none.
 
-    It is a folder with a ``policy.json``, or the name of a policy that comes with the package.
+    It is a folder with a ``policy.json``, or the name of a policy that comes with the package. A simple name is itself,
+    even if there is a folder of that name, and a folder that is a dataset, too, is that.
     """
+    if is_simple(text) or find_dataset(text) is not None:
+        return None
     if (folder := folder_with(text, POLICY_NAME)) is not None:
         return folder
     known = known_policies().get(text)

@@ -42,7 +42,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.compiled import fastest
-from mlgo_corpus.policies.keyed import NAMES, DatasetPolicy, dataset_digest, find_dataset, is_simple
+from mlgo_corpus.policies.keyed import NAMES, DatasetPolicy, dataset_digest, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, named_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.own.blame import failure_of
@@ -183,7 +183,7 @@ def _learned(text: str, task: Task) -> LearnedPolicy:
 
 def is_learned(text: str) -> bool:
     """Return True if a policy's name means a learned policy."""
-    return policy_folder(text) is not None and find_dataset(text) is None
+    return find_policy(text) is not None
 
 
 def policy_text(policy: object, option: str = "policy") -> str:
@@ -208,9 +208,7 @@ def policy_text(policy: object, option: str = "policy") -> str:
 
 def policy_folder(text: str) -> Path | None:
     """Return the folder that a policy's name means, absolute: a dataset's or a learned policy's; None for neither."""
-    if (dataset := find_dataset(text)) is not None:
-        return dataset
-    return None if is_simple(text) else find_policy(text)
+    return find_dataset(text) or find_policy(text)
 
 
 def policy_name(text: str) -> str:
@@ -353,7 +351,7 @@ def policy_digest(text: str) -> str | None:
     """
     if (dataset := find_dataset(text)) is not None:
         return dataset_digest(dataset)
-    if (folder := policy_folder(text)) is not None:
+    if (folder := find_policy(text)) is not None:
         return named_policy(folder)[1].digest
     module = _module_of(text)
     if module is None or (digest := file_digest(module)) is not None:

@@ -17,7 +17,7 @@ from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.policies.learned import find_policy
+from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.runs.evaluate.table import EVALUATION_KIND, NOTE_NAME
 from mlgo_corpus.view import words
 
@@ -80,14 +80,14 @@ def _check_whole(place: Place) -> None:
 def _kind_of_folder(folder: Path) -> Kind:
     if (folder / MANIFEST_NAME).exists() or is_packed(folder):
         return Kind.CORPUS
-    if find_policy(str(folder)) is not None:
-        return Kind.POLICY
     if (folder / NOTE_NAME).exists():
         note = read_note(folder / NOTE_NAME)
         if isinstance(note, dict) and note.get("kind") == EVALUATION_KIND:
             return Kind.EVALUATION
     about = folder / DATASET_NAME
     if not about.exists():
+        if (folder / POLICY_NAME).is_file():
+            return Kind.POLICY
         inside = sorted(child.parent.name for child in folder.glob(f"*/{DATASET_NAME}"))
         if inside:
             listed = ", ".join(inside[:5])

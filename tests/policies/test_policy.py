@@ -6,7 +6,7 @@ import importlib
 import sys
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import TASKS, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.keyed import find_dataset
+from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.own.blame import traceback_of
 from mlgo_corpus.policies.policy import (
     Policy,
@@ -25,6 +26,7 @@ from mlgo_corpus.policies.policy import (
     check_features,
     checked_policy,
     import_from_here,
+    is_learned,
     make_policy,
     policy_digest,
     policy_folder,
@@ -148,13 +150,19 @@ def test_names_that_are_none(text: str, task: Task, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_dataset_takes_no_name_of_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("find", "file"), [(find_dataset, "dataset.json"), (find_policy, "policy.json")])
+def test_a_folder_takes_no_name_of_a_policy(
+    find: Callable[[str], Path | None], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("never", "default", "first", "random", "random:0.3", "mine"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "dataset.json").write_text("{}")
-        assert find_dataset(f"./{name}") == policy_folder(f"./{name}") == tmp_path / name
-        assert find_dataset(name) == policy_folder(name) == (tmp_path / name if name == "mine" else None)
+        (tmp_path / name / file).write_text("{}")
+        assert find(f"./{name}") == policy_folder(f"./{name}") == tmp_path / name
+        assert find(name) == policy_folder(name) == (tmp_path / name if name == "mine" else None)
+        assert is_learned(name) == (name == "mine" and find is find_policy)
+    (tmp_path / "mine" / "dataset.json").write_text("{}")
+    assert (find_dataset("mine"), find_policy("mine")) == (tmp_path / "mine", None)
     assert (find_dataset(f"m:Make('{'x' * 300}')"), find_dataset("a\0b")) == (None, None)
 
 

@@ -21,7 +21,7 @@ from mlgo_corpus.engine.choice import EngineChoice, available_cpus
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.text import counted, printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
-from mlgo_corpus.policies.policy import policy_folder, policy_name, policy_text
+from mlgo_corpus.policies.policy import policy_name, policy_text
 from mlgo_corpus.policies.seen import TRAINED_SHARE, Seen
 from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
 from mlgo_corpus.runs.functions.run import read_corpus_functions
@@ -79,8 +79,7 @@ def contenders(policies: Sequence[Path | str], request: TraceRequest) -> tuple[_
 
 
 def _seen_by(policy: str) -> Seen | None:
-    home = policy_folder(policy)
-    if home is None or find_policy(policy) is None:
+    if (home := find_policy(policy)) is None:
         return None
     try:
         return Seen.of_training(load_policy(home).training)
