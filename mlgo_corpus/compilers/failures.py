@@ -17,7 +17,6 @@ from mlgo_corpus.formats.commands.replay import required_files
 _MAY_PASS = frozenset({RunReason.SIGNAL, RunReason.TIMEOUT, RunReason.PROTOCOL_ERROR})
 
 # Messages of clang 17 to 22 (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
-_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _MESSAGES = (
     (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), RunReason.UNKNOWN_OPTION),
     (re.compile(r"Unknown attribute kind|Incompatible epoch|Unsupported version"), RunReason.NEWER_BITCODE),
@@ -112,7 +111,7 @@ def classify(
         return RunReason.PROTOCOL_ERROR, error.message
     if error.returncode is None:
         return RunReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
-    if _DISK_FULL.search(said):
+    if says_disk_full(said):
         return RunReason.DISK_FULL, shown
     if limited and _OUT_OF_MEMORY.search(error.stderr):
         return RunReason.MEMORY_LIMIT, shown
@@ -127,6 +126,15 @@ def classify(
         if pattern.search(said):
             return reason, shown
     return RunReason.COMPILER_ERROR, shown or error.outcome
+
+
+def says_disk_full(said: str, *, links: bool = False) -> bool:
+    """Return True if a tool says that the disk is full.
+
+    lld writes to memory that is mapped to its output: of a tool that links, a bus error means that, too.
+    """
+    texts = ("No space left on device", "Disk quota exceeded", *(("Bus error",) if links else ()))
+    return any(text in said for text in texts)
 
 
 def failure_of(error: OSError) -> RunFailure:

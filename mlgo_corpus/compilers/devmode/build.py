@@ -20,7 +20,6 @@ for each LLVM, and a build that was interrupted goes on from there.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -71,7 +70,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.files.text import counted, is_disk_full, os_reason
 from mlgo_corpus.formats.logs.tasks import TASKS
 
 __all__ = ["PHASES", "DevmodeBuild", "Phase", "Released", "build_devmode", "read_released"]
@@ -184,7 +183,7 @@ def build_devmode(
 
 def _unusable(error: OSError, cache: Path) -> UsageError:
     path = Path(os.fsdecode(error.filename)) if error.filename else None
-    if error.errno == errno.ENOSPC:
+    if is_disk_full(error):
         return disk_full(path.parent if path else cache)
     return UsageError(f"{path or cache}: cannot be used: {os_reason(error)}")
 

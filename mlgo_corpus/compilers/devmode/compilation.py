@@ -18,6 +18,7 @@ from typing import TypeVar
 from mlgo_corpus.compilers.devmode.installed import Installed
 from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.devmode.sources import ANALYSIS, CODEGEN, DRIVER, LLC, OPT
+from mlgo_corpus.compilers.failures import says_disk_full
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import ToolError, UsageError
@@ -271,8 +272,7 @@ class Compiler:
             run_tool(argv, env={**os.environ, "LC_ALL": "C"}, timeout=timeout, stop=stop)
             part.replace(output)
         except ToolError as error:
-            # lld writes to memory that is mapped to its output: if the disk is full, that is a bus error.
-            if "No space left on device" in error.stderr or "Bus error" in error.stderr:
+            if says_disk_full(error.stderr, links=True):
                 raise disk_full(output.parent) from None
             raise ToolError((*argv[:1], what), error.returncode, self._explained(error)) from None
         finally:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.failures import says_disk_full
 from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, one_line
 from mlgo_corpus.compilers.native.extended import COPIES_NAME, PLUGIN_NAME
 from mlgo_corpus.compilers.probe import PROBE_DATA
@@ -50,8 +51,6 @@ _TIMEOUT_S: Final = 120.0
 _FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off", "-D_GNU_SOURCE")
 _STATIC: Final = "-static"
 _LACKING: Final = re.compile(r"needs the feature '(\w+)', which this compiler does not send")
-# lld writes to memory that is mapped to its output: if the disk is full, that is a bus error.
-_FULL: Final = re.compile("No space left on device|Disk quota exceeded|Bus error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +270,7 @@ def _try(program: Path, language: str) -> None:
         try:
             said = run_tool(argv, timeout=_TIMEOUT_S).stderr.strip()
         except ToolError as error:
-            if _FULL.search(error.stderr):
+            if says_disk_full(error.stderr, links=True):
                 raise
             raise UsageError(f"the wrapped clang does not work: {one_line(error)}") from None
     if said:
@@ -289,8 +288,7 @@ def _room_in(*folders: Path) -> Iterator[None]:
     try:
         yield
     except (ToolError, OSError) as error:
-        full = _FULL.search(error.stderr) is not None if isinstance(error, ToolError) else is_disk_full(error)
-        if not full:
+        if not (says_disk_full(error.stderr, links=True) if isinstance(error, ToolError) else is_disk_full(error)):
             raise
         where = min(folders, key=lambda folder: shutil.disk_usage(folder).free)
         raise UsageError(f"{where}: no space left on the disk; a wrapped clang takes a megabyte") from None

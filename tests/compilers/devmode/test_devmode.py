@@ -873,6 +873,7 @@ def test_a_failing_link_leaves_nothing(machine: Machine, tmp_path: Path, tree: P
     [
         ("model_evaluator.cpp", "unable to make temporary file: No space left on device"),
         ("link-llc", "cannot open output file llc: No space left on device"),
+        ("link-llc", "cannot open output file llc: Disk quota exceeded"),
         ("link-llc", "unable to execute command: Bus error"),
     ],
 )
