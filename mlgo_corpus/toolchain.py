@@ -7,24 +7,22 @@ own static libraries (`mlgo_corpus.compilers.devmode`).
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.devmode.record import Embedded
-from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder, note_folder, noted_folders
+from mlgo_corpus.compilers.find import BUILT_NAME, note_folder, noted_folders
 from mlgo_corpus.compilers.native.extended import Extended, extend_clang
 from mlgo_corpus.compilers.native.wrapped import refuse_wrapped
-from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.compilers.probe import CACHE_NAME, Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.functions.copies import project_copies
@@ -188,10 +186,8 @@ def build_toolchain(
         embedded=None if policy is None else _embedded(policy, default_on=default_on),
     )
     toolchain = probe_compiler(str(made.output), cache=folder)
-    if mode == _DEVELOPMENT:
-        _remember(folder, made.output)
-    else:  # it is no compiler to record or measure others with
-        note_folder(folder / _RELEASED_NAME, made.output)
+    # One with a policy in it is no compiler to record or measure others with.
+    note_folder(folder / (BUILT_NAME if mode == _DEVELOPMENT else _RELEASED_NAME), made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
     return BuildReport(made.output, made.seconds, phases, toolchain)
 
@@ -221,17 +217,7 @@ def _embedded(policy: str, *, default_on: bool) -> Embedded:
     )
 
 
-def _remember(cache: Path, toolchain: Path) -> None:
-    """Record a toolchain outside the cache, so that `list_toolchains` finds it."""
-    known = [path for path in built_toolchains(cache) if path.is_dir()]
-    if toolchain not in known:
-        with suppress(OSError):  # then the user has to name it
-            write_atomically(cache / BUILT_NAME, json.dumps([*map(str, known), str(toolchain)], indent=1).encode())
-
-
 def _forget(cache: Path) -> None:
-    from mlgo_corpus.compilers.probe import CACHE_NAME
-
     try:
         (cache / CACHE_NAME).unlink(missing_ok=True)
     except OSError as error:
