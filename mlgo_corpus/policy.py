@@ -87,10 +87,6 @@ class PolicyBuild(Report):
     command: tuple[str, ...]
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as plain values; seconds have three decimals."""
-        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
-
 
 def show_policy(policy: str | Path) -> PolicyFacts:
     """Return what a policy is.

@@ -54,9 +54,9 @@ class BuildReport(Report):
     toolchain: Toolchain
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as plain values; seconds have three decimals, and each phase is a dictionary."""
+        """Return the report as plain values; each phase is a dictionary."""
         phases = [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases]
-        return {**Report.as_json(self), "seconds": round(self.seconds, 3), "phases": phases}
+        return {**Report.as_json(self), "phases": phases}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,6 @@ class ExtendReport(Report):
 
     extended: Extended
     seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as plain values; seconds have three decimals."""
-        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
 
 
 def extend_toolchain(

@@ -24,9 +24,10 @@ class Report:
         return 1 if getattr(self, "failed", None) else 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields, in their order, and the listed properties as plain values."""
+        """Return the fields, in their order, and the listed properties as plain values; seconds have three decimals."""
         names = (*(item.name for item in fields(self)), *self._properties)
-        return {name: _plain(getattr(self, name)) for name in names}
+        values = {name: _plain(getattr(self, name)) for name in names}
+        return {name: round(value, 3) if name.endswith("seconds") else value for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -48,12 +48,13 @@ class Outer(Report):
     lists: dict[str, list[Path]] | None = None
     pairs: tuple[tuple[str, int], ...] = ()
     special: Special | None = None
+    seconds: float = 1.23456
 
 
 def test_fields_come_in_their_order_and_properties_after_them() -> None:
     assert list(Inner(None).as_json().items()) == [("output", None), ("exit_code", 1)]
     assert list(Outer("s3://a", None).as_json()) == [
-        "output", "inner", "parts", "colour", "lists", "pairs", "special",
+        "output", "inner", "parts", "colour", "lists", "pairs", "special", "seconds",
     ]  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def test_values_are_plain() -> None:
         "lists": {"d": ["e"]},
         "pairs": (("f", 2),),
         "special": {"special": True},
+        "seconds": 1.235,
     }
 
 
