@@ -168,7 +168,7 @@ def model_header(policy: LearnedPolicy) -> str:
 
 
 def place_model(policy: str, folder: Path) -> None:
-    """Make the folder of a learned policy that development mode reads, if it is not there.
+    """Make the folder of a learned policy that development mode reads.
 
     Args:
         policy: the folder of the policy, or its name in the package.
@@ -178,8 +178,6 @@ def place_model(policy: str, folder: Path) -> None:
         UsageError: there is no such policy, or it cannot be compiled.
         OSError: the folder cannot be written.
     """
-    if folder.is_dir():
-        return
     try:
         found = load_policy(policy)
     except FormatError as error:
@@ -203,7 +201,7 @@ def place_replay(decisions: Sequence[bool], folder: Path) -> None:
 
 
 def place_size_model(model: str, folder: Path) -> None:
-    """Make the folder of a model of native size that development mode reads, if it is not there.
+    """Make the folder of a model of native size that development mode reads.
 
     Args:
         model: the model's folder.
@@ -213,8 +211,6 @@ def place_size_model(model: str, folder: Path) -> None:
         UsageError: there is no such model, it takes other inputs than LLVM's vector, or it cannot be compiled.
         OSError: the folder cannot be written.
     """
-    if folder.is_dir():
-        return
     _place(cached_library(vector_model(model)), folder)
 
 
