@@ -263,6 +263,7 @@ def decide_source(policy: LearnedPolicy, declared: str) -> str:
         (
             enumerated(constants),
             *feature_tables(policy.features),
+            c_table("unsigned char", "feature_is_float", [str(int(spec.type == "float")) for spec in policy.features]),
             *model_source(policy.model, len(policy.features)),
             _LOAD,
             filled(decide, {"declared": declared, "threshold": c_double(policy.threshold)}),
@@ -292,7 +293,6 @@ def feature_tables(features: Sequence[TensorSpec]) -> Iterator[str]:
     names = ",\n".join(f'  "{spec.name}"' for spec in features)
     yield f"static const char *const feature_name[FEATURES] = {{\n{names}}};\n"
     yield c_table("char *const", "feature_type", [f'"{spec.type}"' for spec in features])
-    yield c_table("unsigned char", "feature_is_float", [str(int(spec.type == "float")) for spec in features])
     yield c_table("short", "feature_size", [str(spec.element_count) for spec in features])
 
 

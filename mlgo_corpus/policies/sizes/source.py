@@ -109,7 +109,7 @@ def model_c(model: SizeModel) -> tuple[str, str]:
     parts = (
         begin,
         enumerated(constants),
-        *(part for part in feature_tables(model.features) if "feature_is_float" not in part),
+        *feature_tables(model.features),
         c_table("unsigned char", "feature_is_wide", [str(int(spec.type == "int64_t")) for spec in model.features]),
         c_table("double", "taylor", map(c_double, TAYLOR)),
         c_table("double", "base_weight", map(c_double, model.base.weights)),

@@ -31,7 +31,8 @@ from tests.policies.samples import random_trees
 
 WIDTH = len(IR2NATIVE_COLUMNS)
 LLVMS = (TensorSpec(VECTOR, "int32_t", (WIDTH,)),)
-MIXED = (TensorSpec("blocks"), *LLVMS, TensorSpec("minsize"), TensorSpec("linkage_is_internal"))
+# One has the name of an array in a policy's C.
+MIXED = (TensorSpec("blocks"), *LLVMS, TensorSpec("feature_is_float"), TensorSpec("linkage_is_internal"))
 
 
 def model(features: tuple[TensorSpec, ...] = LLVMS, seed: int = 0) -> SizeModel:
