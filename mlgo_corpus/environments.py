@@ -34,7 +34,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageE
 from mlgo_corpus.files.text import counted, os_reason, printable, several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.flat import FlatFeatures, Numbers
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, INLINING_DEFAULT, PRIORITY, find_task
 from mlgo_corpus.policies.embedded import vector_model
 from mlgo_corpus.policies.learned import MASK
 from mlgo_corpus.runs.search.linked import LinkedSizes
@@ -57,7 +57,6 @@ else:
         gymnasium, _Base = None, object
 
 _REWARDS: Final = (TEXT, LINKED, DELTA_SIZE)
-_DEFAULT: Final = "inlining_default"
 _NOTHING: Final = "there is nothing to decide in it"
 # LLVM's score of an inlined call once the module is too large: it no longer estimates.
 _NO_SCORE: Final = 2**31 - 1
@@ -106,7 +105,7 @@ class _Environment(_Base):
         model = None if reward != DELTA_SIZE else str(Path(size_model or "").absolute())
         self._settings = replace(settings_of(tracer), names=names, ir2native_model=model)
         features = None if features is None else several(features)
-        self._default = features is None or _DEFAULT in features
+        self._default = features is None or INLINING_DEFAULT in features
         self._header: LogHeader | None = None
         self._linked: LinkedSizes | None = None
         self._baselines: dict[str, float] = {}

@@ -34,7 +34,7 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.remote import output_here
-from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.formats.logs.tasks import INLINING, INLINING_DEFAULT
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, knows_project, needs_default, says_more
 from mlgo_corpus.policies.keyed import (
@@ -52,7 +52,7 @@ from mlgo_corpus.runs.functions.copies import project_copies
 from mlgo_corpus.runs.report import Report
 
 # LLVM's own decision, as a policy.
-_DEFAULT: Final = LearnedPolicy("default", INLINING, (TensorSpec("inlining_default"),), Rule(-0.5, (1.0,)))
+_DEFAULT: Final = LearnedPolicy("default", INLINING, (TensorSpec(INLINING_DEFAULT),), Rule(-0.5, (1.0,)))
 # The folders of wrapped clangs, in the cache.
 _WRAPPED_NAME: Final = "wrapped.json"
 # LLVM's InteractiveModelRunner is as old as this.

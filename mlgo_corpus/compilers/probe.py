@@ -46,7 +46,7 @@ from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.events import LogReader, Observation
-from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
+from mlgo_corpus.formats.logs.tasks import INLINING_DEFAULT, TASKS, Task, for_clang
 
 PROBE_DATA: Final = Path(__file__).parents[1] / "data" / "probe"
 """The folder of the dozen lines of C and of the bitcode that each LLVM makes from them."""
@@ -340,8 +340,8 @@ def session_features(
 def _any_advice(record: Any) -> int:
     """Return advice that is always allowed: the default, else the first choice that the mask allows, else 0."""
     names = record.dtype.names
-    if "inlining_default" in names:
-        return int(any(record["inlining_default"].ravel().tolist()))
+    if INLINING_DEFAULT in names:
+        return int(any(record[INLINING_DEFAULT].ravel().tolist()))
     if "mask" in names:
         mask = record["mask"].ravel().tolist()
         return next((index for index, allowed in enumerate(mask) if allowed), 0)

@@ -42,12 +42,12 @@ from mlgo_corpus.formats.bitcode.functions import read_functions
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features
-from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin, task_name
+from mlgo_corpus.formats.logs.tasks import INLINING, INLINING_DEFAULT, needs_plugin, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.seen import Seen, own_bodies
 
 # Features of the module's size, not of the call; and LLVM's own decision, which it makes only for policies that ask.
-_NOT_LEARNED: Final = frozenset({"node_count", "edge_count", "inlining_default"})
+_NOT_LEARNED: Final = frozenset({"node_count", "edge_count", INLINING_DEFAULT})
 _NUMBERS: Final = ("int64_t", "float")
 
 _USUAL_WORTH: Final = 8.0

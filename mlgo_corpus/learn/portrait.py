@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.rows import DatasetRows, column_values
+from mlgo_corpus.formats.logs.tasks import INLINING_DEFAULT
 from mlgo_corpus.learn.examples import Linkages, call_columns
 from mlgo_corpus.policies.learned import LearnedPolicy
 
-_DEFAULT: Final = "inlining_default"
 _BY: Final = (
     "callee_basic_block_count",
     "cost_estimate",
@@ -54,7 +54,7 @@ def read_states(
     Raises:
         CorpusError: a dataset cannot be read.
     """
-    wanted = dict.fromkeys((*features, *_BY, _DEFAULT))
+    wanted = dict.fromkeys((*features, *_BY, INLINING_DEFAULT))
     names = [
         name
         for name in wanted
@@ -100,9 +100,9 @@ def importance_of(policy: LearnedPolicy, states: _States) -> dict[str, float]:
 
 def differences_of(policy: LearnedPolicy, states: _States) -> dict[str, Any]:
     """Return where a policy decides otherwise than LLVM, in ranges of features; nothing if LLVM's is not known."""
-    if _DEFAULT not in states or not len(states[_DEFAULT]):
+    if INLINING_DEFAULT not in states or not len(states[INLINING_DEFAULT]):
         return {}
-    llvm = np.asarray(states[_DEFAULT]) != 0
+    llvm = np.asarray(states[INLINING_DEFAULT]) != 0
     decided = policy.decide({spec.name: np.asarray(states[spec.name], spec.dtype) for spec in policy.features}) != 0
     by = {}
     for name in _BY:

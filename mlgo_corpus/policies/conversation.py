@@ -15,7 +15,15 @@ from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task, needs_plugin, needs_project
+from mlgo_corpus.formats.logs.tasks import (
+    EVICTION,
+    INLINING,
+    INLINING_DEFAULT,
+    TASKS,
+    Task,
+    needs_plugin,
+    needs_project,
+)
 from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.policies.keyed import dataset_features, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
@@ -28,7 +36,6 @@ from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 MISPLACED_DEFAULT: Final = range(17, 21)
 MISPLACED_IN: Final = "callee_basic_block_count"
 """Where they tell it."""
-_DEFAULT = "inlining_default"
 _FAILED: Final = "the policy failed: "
 _DECISIONS: Final = {task.name: task.decision for task in TASKS}
 
@@ -210,7 +217,7 @@ def _read(folder: Path, _: int) -> LearnedPolicy:
 
 def needs_default(policy: LearnedPolicy) -> bool:
     """Return True if a policy is told the heuristic's decision."""
-    return _DEFAULT in {spec.name for spec in policy.features}
+    return INLINING_DEFAULT in {spec.name for spec in policy.features}
 
 
 def misplaced(task: Task, major: int, header: LogHeader) -> tuple[slice, slice] | None:
@@ -225,7 +232,7 @@ def misplaced(task: Task, major: int, header: LogHeader) -> tuple[slice, slice] 
         return None
     starts = zip(header.features, header.offsets, strict=True)
     places = {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
-    wrong, right = places.get(MISPLACED_IN), places.get(_DEFAULT)
+    wrong, right = places.get(MISPLACED_IN), places.get(INLINING_DEFAULT)
     return None if wrong is None or right is None else (wrong, right)
 
 

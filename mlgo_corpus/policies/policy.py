@@ -39,7 +39,7 @@ import numpy as np
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import several
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task, lacking
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, INLINING_DEFAULT, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.compiled import fastest
 from mlgo_corpus.policies.keyed import NAMES, DatasetPolicy, dataset_digest, find_dataset
@@ -64,11 +64,11 @@ class Policy(Protocol):
 class DefaultPolicy:
     """Decide as LLVM's own heuristic would: the compiler sends its decision with each observation."""
 
-    features: tuple[str, ...] = ("inlining_default",)
+    features: tuple[str, ...] = (INLINING_DEFAULT,)
 
     def advise(self, observation: np.void) -> Any:
         """Return ``inlining_default``."""
-        return observation["inlining_default"]
+        return observation[INLINING_DEFAULT]
 
 
 @dataclass(slots=True)

@@ -67,6 +67,9 @@ INLINING: Final = "inlining"
 EVICTION: Final = "regalloc-eviction"
 PRIORITY: Final = "regalloc-priority"
 
+INLINING_DEFAULT: Final = "inlining_default"
+"""The feature of a call that holds what LLVM's own heuristic decides."""
+
 GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
 """LLVM's option for how many times as large a module may grow by inlining; 2 without it."""
 

@@ -20,6 +20,7 @@ from mlgo_corpus.compilers.session import Answered, LiveObservation
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features, stable_part
+from mlgo_corpus.formats.logs.tasks import INLINING_DEFAULT
 from mlgo_corpus.policies.compiled import CompiledPolicy, cached_source
 from mlgo_corpus.policies.conversation import decision_of
 from mlgo_corpus.policies.policy import Policy
@@ -27,7 +28,6 @@ from mlgo_corpus.runs.search.align import Alignment
 from mlgo_corpus.runs.search.climb import Plan, Rule
 
 _SOURCE: Final = Path(__file__).with_name("follow.c")
-_DEFAULT: Final = "inlining_default"
 _CHUNK: Final = 1 << 16
 _NUMBER: Final = "int64_t"
 # Room is made for many questions at once; LLVM's have 300 bytes.
@@ -62,8 +62,8 @@ class ByDefault:
     """
 
     def __init__(self, header: LogHeader) -> None:
-        if (place := _place(header, _DEFAULT)) is None:
-            raise UsageError(f"this compiler does not send {_DEFAULT!r}")
+        if (place := _place(header, INLINING_DEFAULT)) is None:
+            raise UsageError(f"this compiler does not send {INLINING_DEFAULT!r}")
         self.place = place
         self._read = _reader_at(place)
 
@@ -306,7 +306,7 @@ def make_follower(
 
 def _is_native(header: LogHeader) -> bool:
     """Return True if all that is read and sent in C is a whole number, as clang has it, and a question is not large."""
-    numbers = {*stable_features(header), *(spec for spec in header.features if spec.name == _DEFAULT)}
+    numbers = {*stable_features(header), *(spec for spec in header.features if spec.name == INLINING_DEFAULT)}
     advice = header.advice
     return (
         advice is not None

@@ -89,7 +89,6 @@ from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, Tra
 
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks"
-_DEFAULT: Final = "inlining_default"
 # The policy that decides as LLVM does.
 _LLVM: Final = "default"
 # The name of a round's best compile among the outcomes that it keeps; the next round begins with it.
