@@ -22,7 +22,7 @@ import numpy as np
 
 from mlgo_corpus import EvaluationReport, LearnedPolicy, TensorSpec, evaluate_corpus, search_corpus, train_policy
 from mlgo_corpus.cli.console import percent_change
-from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.engine.choice import HERE
 from mlgo_corpus.learn.shapes import clone, informative, shape_for
 from mlgo_corpus.policies.models import Rule

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import option_key, os_reason

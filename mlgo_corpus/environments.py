@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.choose import TRAINING_LOG, choose_compiler
 from mlgo_corpus.compilers.failures import RunFailure
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.session import LiveObservation
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, newest_producer
 from mlgo_corpus.dataset.reasons import RunReason

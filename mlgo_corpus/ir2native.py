@@ -11,9 +11,9 @@ from typing import Final
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import choose_optimiser
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count, given_once, whole_number
 from mlgo_corpus.compilers.probe import Toolchain
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.corpus.split.rows import RowDivision

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import SectionNames
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_metadata
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.driver import drivers_of
-from mlgo_corpus.compilers.find import VERSION_LINE, Compiler, cache_folder, loads_plugin, note_folder, noted_folders
+from mlgo_corpus.compilers.find import VERSION_LINE, Compiler, loads_plugin, note_folder, noted_folders
 from mlgo_corpus.compilers.native.extended import plugin_files, read_extended
 from mlgo_corpus.compilers.native.wrapped import (
     Asking,
@@ -30,6 +30,7 @@ from mlgo_corpus.compilers.native.wrapped import (
     wrap_clang,
 )
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError

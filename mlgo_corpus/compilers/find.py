@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Final
 
 from mlgo_corpus.compilers.process import run_tool
-from mlgo_corpus.corpus.links import cache_folder as cache_folder
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import read_note

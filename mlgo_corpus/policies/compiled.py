@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from mlgo_corpus.compilers.find import cache_folder, find_compilers, newest_first
+from mlgo_corpus.compilers.find import find_compilers, newest_first
 from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.scratch import scratch_folder

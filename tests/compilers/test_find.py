@@ -26,12 +26,12 @@ from mlgo_corpus.compilers import find, probe
 from mlgo_corpus.compilers.find import (
     COMPILER_VARIABLE,
     Candidate,
-    cache_folder,
     find_compilers,
     find_zig,
     named_compiler,
 )
 from mlgo_corpus.compilers.probe import PROBE_DATA, Toolchain, _any_advice, probe_compiler, probe_toolchains
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.toolchain import list_toolchains
 from tests.conftest import Llvm

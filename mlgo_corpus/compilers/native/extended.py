@@ -25,9 +25,10 @@ from typing import Any, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.driver import drivers_of
-from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, cache_folder, find_beside, loads_plugin, one_line
+from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, find_beside, loads_plugin, one_line
 from mlgo_corpus.compilers.probe import PROBE_DATA, session_features
 from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.lock import locked

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from mlgo_corpus.compilers.driver import ARCHIVERS, Drivers, is_native, target_option
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.engine.threads import INTERRUPTIBLE_S
 from mlgo_corpus.errors import ToolError, UsageError

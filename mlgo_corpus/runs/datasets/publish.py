@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
-from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.dataset.folder import (
     DATASET_NAME,
     PARQUET_SUFFIX,

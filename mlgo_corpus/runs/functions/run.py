@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.corpus.folder import Corpus, Module
 from mlgo_corpus.corpus.functions import (
     FunctionColumns,
@@ -23,6 +22,7 @@ from mlgo_corpus.corpus.functions import (
     read_function_columns,
     read_function_metadata,
 )
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map

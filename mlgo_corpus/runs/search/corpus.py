@@ -11,12 +11,12 @@ from typing import Final
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import MOST_COMPILES, Limits, check_count
 from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, find_headers
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import languages_of
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import products_of
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer

@@ -12,8 +12,8 @@ from typing import Any
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import AUTO, TRAINING_LOG, WAYS, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference

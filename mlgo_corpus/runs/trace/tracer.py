@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from mlgo_corpus.compilers.choose import AUTO, choose_compiler, ways_of
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.groups import ModuleLabels
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
 from mlgo_corpus.dataset.calls import with_calls

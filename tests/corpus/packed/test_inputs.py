@@ -25,8 +25,8 @@ from mlgo_corpus import (
     unpack_corpus,
     verify_corpus,
 )
-from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.corpus.assemble import check_apart
+from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.packed import convert as packing
 from mlgo_corpus.corpus.scan import iter_rows
 from mlgo_corpus.errors import UsageError
