@@ -23,7 +23,6 @@ from mlgo_corpus.compilers.find import (
 from mlgo_corpus.compilers.native.extended import cached_extended, tells_copies
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.errors import ToolError, UsageError
-from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import option_key
 from mlgo_corpus.formats.logs.tasks import INLINING, PROJECT_FEATURES, Task, lacking
 
@@ -244,22 +243,18 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
         UsageError: there is none, or the one named cannot be used.
     """
     by_variable = os.environ.get(COMPILER_VARIABLE) or None
-    with scratch_folder() as scratch:
-        (scratch / "probe.c").touch()  # the file in the commands of `identify`
-        folder = scratch / "folder"
-        folder.mkdir()
-        for wanted, origin in ((named, "option"), (by_variable, "environment"), (cc, "CC")):
-            if wanted is not None:
-                try:
-                    return identify(named_compiler(wanted, origin), folder)
-                except (ToolError, UsageError) as error:
-                    if origin == "option":
-                        raise UsageError(one_line(error), option="compiler", value=wanted) from None
-                    where = origin if origin == "CC" else COMPILER_VARIABLE
-                    raise UsageError(f"{where} {wanted}: {one_line(error)}") from None
-        for candidate in newest_first(find_compilers()):
-            with suppress(ToolError, UsageError):
-                return identify(candidate, folder)
+    for wanted, origin in ((named, "option"), (by_variable, "environment"), (cc, "CC")):
+        if wanted is not None:
+            try:
+                return identify(named_compiler(wanted, origin))
+            except (ToolError, UsageError) as error:
+                if origin == "option":
+                    raise UsageError(one_line(error), option="compiler", value=wanted) from None
+                where = origin if origin == "CC" else COMPILER_VARIABLE
+                raise UsageError(f"{where} {wanted}: {one_line(error)}") from None
+    for candidate in newest_first(find_compilers()):
+        with suppress(ToolError, UsageError):
+            return identify(candidate)
     raise UsageError("no clang found: install one (pip install ziglang does), or name it with `compiler`")
 
 
@@ -276,15 +271,11 @@ def choose_for_link(named: str | None, vendor: str | None) -> Compiler:
         UsageError: there is none, or the one named cannot be used.
     """
     if named is None and not os.environ.get(COMPILER_VARIABLE) and vendor is not None:
-        with scratch_folder() as scratch:
-            (scratch / "probe.c").touch()
-            folder = scratch / "folder"
-            folder.mkdir()
-            for candidate in newest_first(find_compilers()):
-                with suppress(ToolError, UsageError):
-                    found = identify(candidate, folder)
-                    if found.vendor == vendor and not _is_zig(found):
-                        return found
+        for candidate in newest_first(find_compilers()):
+            with suppress(ToolError, UsageError):
+                found = identify(candidate)
+                if found.vendor == vendor and not found.is_zig:
+                    return found
     found = choose_for_build(named)
     refuse_zig(found, "zig's driver does not say which linker it runs")
     return found
@@ -296,9 +287,5 @@ def refuse_zig(compiler: Compiler, why: str) -> None:
     Raises:
         UsageError: it is that; the message says why it will not do.
     """
-    if _is_zig(compiler):
+    if compiler.is_zig:
         raise UsageError(f"{why}: name another clang with `compiler`")
-
-
-def _is_zig(compiler: Compiler) -> bool:
-    return os.path.basename(compiler.driver[0]) == "zig" or "ziglang" in compiler.driver

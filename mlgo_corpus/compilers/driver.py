@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mlgo_corpus.compilers.confinement import confine
 from mlgo_corpus.compilers.failures import RunFailure, classify
-from mlgo_corpus.compilers.find import Compiler, is_program
+from mlgo_corpus.compilers.find import Compiler, find_beside, is_program
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import ToolError, UsageError
@@ -56,7 +56,7 @@ def drivers_of(compiler: Compiler) -> Drivers:
     """Find the C and the C++ driver of a clang, and its archivers, which know bitcode."""
     words = compiler.driver
     program = Path(words[0])
-    if words[-1:] == ("clang",) and len(words) > 1:  # zig's clang finds the system's headers only as `zig cc`
+    if compiler.is_zig:
         zig = words[:-1]
         return Drivers((*zig, "cc"), (*zig, "c++"), {name: (*zig, name) for name in ("ar", "ranlib")})
     # A user may name either driver of a pair. Wrappers (Nix's, ccache's links) come in pairs, too, so prefer the one
@@ -66,19 +66,13 @@ def drivers_of(compiler: Compiler) -> Drivers:
     name, usual, mode = (
         (c_name, "clang", "gcc") if is_cxx else (c_name.replace("clang", "clang++", 1), "clang++", "g++")
     )
-    beside = (program.with_name(name), compiler.binary.with_name(usual))
+    beside: tuple[Path, ...] = ()
+    if all(word.startswith("-") for word in words[1:2]):  # else the program only starts the clang, as ccache does
+        beside = (program.with_name(name), compiler.binary.with_name(usual))
     found = next((path for path in beside if path.name != program.name and is_program(path)), None)
     other = (*words, f"--driver-mode={mode}") if found is None else (str(found.absolute()), *words[1:])
-    suffix = c_name.removeprefix("clang")
-    archivers = {}
-    for name in ARCHIVERS:
-        places = (
-            compiler.binary.with_name(f"llvm-{name}"),
-            compiler.binary.resolve().with_name(f"llvm-{name}"),
-            program.with_name(f"llvm-{name}{suffix}"),
-        )
-        if (archiver := next((path for path in places if is_program(path)), None)) is not None:
-            archivers[name] = (str(archiver),)
+    beside_it = {name: find_beside(compiler, f"llvm-{name}") for name in ARCHIVERS}
+    archivers = {name: (str(path),) for name, path in beside_it.items() if path is not None}
     return Drivers(*((other, words) if is_cxx else (words, other)), archivers)
 
 

@@ -26,6 +26,7 @@ from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import read_note
+from mlgo_corpus.files.scratch import scratch_folder
 
 COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 """The environment variable that names the compiler to use."""
@@ -90,6 +91,11 @@ class Compiler:
     def major(self) -> int:
         """The first number of the version."""
         return int(self.version.partition(".")[0])
+
+    @property
+    def is_zig(self) -> bool:
+        """Whether it is zig's clang, which finds headers and a linker only as ``zig cc``."""
+        return os.path.basename(self.driver[0]) == "zig" or "ziglang" in self.driver
 
 
 def built_toolchains(cache: Path) -> Sequence[Path]:
@@ -267,23 +273,21 @@ def loads_plugin(words: Iterable[str]) -> bool:
 
 
 def identify(
-    candidate: Candidate,
-    folder: Path,
-    *,
-    timeout: float = _IDENTIFY_TIMEOUT_S,
-    stop: threading.Event | None = None,
+    candidate: Candidate, *, timeout: float = _IDENTIFY_TIMEOUT_S, stop: threading.Event | None = None
 ) -> Compiler:
     """Find the binary behind a candidate, and its version, by asking what it would run. Nothing is compiled.
 
-    ``folder`` is an existing folder beside ``probe.c`` for the command to run in. Another thread can end it by
-    ``stop``.
+    Another thread can end it by ``stop``.
 
     Raises:
         ToolError: it cannot be run, fails, or hangs.
         UsageError: it is not a clang.
     """
     argv = (*candidate.words, "-###", "-O2", "-c", "../probe.c", "-o", "probe.o")
-    said = run_tool(argv, cwd=folder, timeout=timeout, stop=stop)
+    with scratch_folder() as scratch:
+        (scratch / "probe.c").touch()
+        (scratch / "folder").mkdir()
+        said = run_tool(argv, cwd=scratch / "folder", timeout=timeout, stop=stop)
     text = said.stderr + said.stdout.decode(errors="replace")
     version = VERSION_LINE.search(text)
     command = next((line for line in text.splitlines() if ' "-cc1" ' in line), "")
@@ -312,7 +316,7 @@ def identify(
 def find_beside(compiler: Compiler, name: str) -> Path | None:
     """Find another program of the same LLVM in the binary's folder, or in the driver's, where it may have a suffix."""
     binary, driver = compiler.binary, Path(compiler.driver[0])
-    suffix = driver.name.removeprefix("clang") if _CLANG_NAME.fullmatch(driver.name) else ""
+    suffix = driver.name.replace("clang++", "clang", 1).partition("clang")[2]
     places = (binary.with_name(name), binary.resolve().with_name(name), driver.with_name(name + suffix))
     return next((path for path in places if is_program(path)), None)
 

@@ -131,7 +131,7 @@ def probe_toolchains(
     with scratch_folder() as scratch:
         prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
         how: dict[str, Any] = {"jobs": jobs, "stop": prober.stop}
-        found = results_in_threads(lambda each: prober.identified(*each), tuple(enumerate(candidates)), **how)
+        found = results_in_threads(prober.identified, candidates, **how)
         unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
         for one in found:
             unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
@@ -149,7 +149,7 @@ def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = _P
     first = named_compiler(named, "option")
     with scratch_folder() as scratch:
         prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
-        toolchain = prober.probed(0, prober.identified(0, first))
+        toolchain = prober.probed(0, prober.identified(first))
     prober.cache.save(cache)
     if toolchain.problem is not None:
         raise UsageError(f"{named}: {toolchain.problem}")
@@ -166,11 +166,9 @@ class _Prober:
         self.stop = threading.Event()
         shutil.copy(PROBE_DATA / "probe.c", scratch / "probe.c")
 
-    def identified(self, index: int, candidate: Candidate) -> Compiler | Toolchain:
-        folder = self.scratch / f"identify-{index}"
-        folder.mkdir()
+    def identified(self, candidate: Candidate) -> Compiler | Toolchain:
         try:
-            return identify(candidate, folder, timeout=self.timeout, stop=self.stop)
+            return identify(candidate, timeout=self.timeout, stop=self.stop)
         except MlgoCorpusError as error:
             return Toolchain(candidate.words, candidate.origin, problem=one_line(error))
 

@@ -175,7 +175,7 @@ def test_a_build_takes_the_newest_compiler_that_is_found(monkeypatch: pytest.Mon
     there.insert(0, Candidate(("zig", "clang"), "ziglang"))
     tried: list[str] = []
 
-    def refuse(candidate: Candidate, folder: Path) -> Any:
+    def refuse(candidate: Candidate) -> Any:
         tried.append(candidate.words[0])
         raise UsageError("does not run")
 

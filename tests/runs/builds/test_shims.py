@@ -606,6 +606,12 @@ def test_a_clang_without_a_driver_for_cxx(llvm22: Llvm, tmp_path: Path) -> None:
     (tmp_path / "clang").rename(tmp_path / "clang++")
     compiler = replace(choose_for_build(str(tmp_path / "clang++")), binary=tmp_path / "lone")
     assert drivers_of(compiler).c == (str(tmp_path / "clang++"), "--driver-mode=gcc")
+    started = drivers_of(replace(compiler, driver=("ccache", "clang")))
+    assert (started.c, started.cxx) == (("ccache", "clang"), ("ccache", "clang", "--driver-mode=g++"))
+    (tmp_path / "llvm-ar-9").symlink_to("/bin/sh")
+    for name in ("clang-9", "clang++-9", "aarch64-linux-gnu-clang++-9"):
+        other = replace(compiler, driver=(str(tmp_path / name),))
+        assert drivers_of(other).archivers == {"ar": (str(tmp_path / "llvm-ar-9"),)}
 
 
 def test_which_clang_a_build_gets(llvm22: Llvm, llvm19: Llvm, monkeypatch: pytest.MonkeyPatch) -> None:
