@@ -162,8 +162,7 @@ class ModuleCompiles:
         except OSError as error:
             detail = f"cannot read {self.module.bitcode_path.name}: {os_reason(error)}"
             raise RunFailure(RunReason.MISSING_FILE, detail) from None
-        if not is_bitcode(head):
-            raise RunFailure(RunReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
+        check_bitcode(head)
 
     def options(self, cc1: tuple[str, ...], *others: str) -> tuple[str, ...]:
         """Return the module's edited cc1 line, and confine programs to what a run of it needs.
@@ -328,4 +327,4 @@ def check_bitcode(data: Buffer) -> None:
         RunFailure: they are not.
     """
     if not is_bitcode(data):
-        raise RunFailure(RunReason.UNREADABLE_BITCODE, f"expected bitcode, found {len(data)} bytes of other data")
+        raise RunFailure(RunReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
