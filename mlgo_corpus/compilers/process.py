@@ -72,11 +72,6 @@ class ToolResult:
     stderr: str
     usage: Usage
 
-    @property
-    def wall_s(self) -> float:
-        """The wall-clock seconds it took."""
-        return self.usage.wall_s
-
 
 def run_tool(
     argv: Sequence[str],

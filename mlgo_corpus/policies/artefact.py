@@ -96,7 +96,7 @@ class Notes(NamedTuple):
             raise UsageError(f"{folder}: {_found_instead(folder, what)}")
         value = read_policy_json(folder)
         card = _read(folder / _CARD_NAME, _MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
-        metrics = _read_object(folder / _METRICS_NAME, _MAX_TEXT_BYTES, optional=True)
+        metrics = _read_object(folder / _METRICS_NAME, optional=True)
         return cls(folder, value, metrics, card)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -124,7 +124,7 @@ def read_policy_json(folder: Path) -> dict[str, Any]:
         UsageError: it cannot be read.
         FormatError: it is not an object of JSON.
     """
-    return _read_object(folder / POLICY_NAME, _MAX_TEXT_BYTES)
+    return _read_object(folder / POLICY_NAME)
 
 
 def save_artefact(
@@ -248,9 +248,9 @@ def _read(path: Path, most: int, *, optional: bool = False) -> bytes:
         raise UsageError(f"{path}: {os_reason(error)}") from error
 
 
-def _read_object(path: Path, most: int, *, optional: bool = False) -> dict[str, Any]:
+def _read_object(path: Path, *, optional: bool = False) -> dict[str, Any]:
     """Read a file that is an object of JSON; an empty one if it is optional and not there."""
-    data = _read(path, most, optional=optional)
+    data = _read(path, _MAX_TEXT_BYTES, optional=optional)
     if optional and not data:
         return {}
     try:

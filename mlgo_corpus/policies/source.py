@@ -205,6 +205,9 @@ static double score(double *x) {
 _MOST_MARKED_LEAVES: Final = 64
 _MOST_MARKED_TREES: Final = 4096
 
+# The most columns of a line of C.
+_WIDTH: Final = 110
+
 _LAYER: Final = """
 static void layer(const double *in, int ins, double *out, int outs, const double *weight, const double *bias) {
   for (int j = 0; j < outs; ++j)
@@ -422,11 +425,11 @@ def c_table(kind: str, name: str, values: Iterable[str]) -> str:
     return f"static const {kind} {name}[{len(items)}] = {{\n{_lines(items)}}};\n"
 
 
-def _lines(items: Sequence[str], width: int = 110) -> str:
+def _lines(items: Sequence[str]) -> str:
     lines: list[str] = []
     line = " "
     for item in items:
-        if len(line) + len(item) + 2 > width:
+        if len(line) + len(item) + 2 > _WIDTH:
             lines.append(line)
             line = " "
         line += f" {item},"

@@ -75,7 +75,7 @@ def test_the_result_holds_what_was_written_and_how_long_it_took() -> None:
     assert result.argv == argv
     assert result.stdout == b"\xff\0out"
     assert result.stderr == "warned"
-    assert 0 < result.wall_s < 30
+    assert 0 < result.usage.wall_s < 30
 
 
 def test_cwd_and_env_are_the_ones_given(tmp_path: Path) -> None:
