@@ -76,7 +76,7 @@ _CALLS_NAME: Final = "calls.arrow"
 _MODEL_NAME: Final = "model"
 _SIZE_MODEL_NAME: Final = "size-model"
 
-# A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
+# Wait this much longer than the compile's own limit, so that the session reports a slow compiler, and we a slow policy.
 _POLICY_GRACE_S = 0.5
 # Logs of this size and more are worth compressing.
 _COMPRESS_FROM = 64 << 10
