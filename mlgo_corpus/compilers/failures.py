@@ -137,7 +137,7 @@ def says_disk_full(said: str, *, links: bool = False) -> bool:
     return any(text in said for text in texts)
 
 
-def failure_of(error: OSError) -> RunFailure:
+def module_failure(error: OSError) -> RunFailure:
     """Return the failure of a module of which a file cannot be read or written.
 
     Raises:

@@ -207,7 +207,7 @@ def check_licence(licence: Any) -> None:
         raise FormatError(f"licence: expected text, found {shown(licence)}")
 
 
-def check_features(features: Sequence[TensorSpec], types: Sequence[str]) -> None:
+def check_feature_specs(features: Sequence[TensorSpec], types: Sequence[str]) -> None:
     """Check the number, names and types of features.
 
     Raises:

@@ -27,8 +27,8 @@ from mlgo_corpus.formats.logs.tasks import (
 from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.policies.keyed import dataset_features, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
-from mlgo_corpus.policies.own.blame import failure_of
-from mlgo_corpus.policies.policy import Policy, begin_session, check_features
+from mlgo_corpus.policies.own.blame import policy_error
+from mlgo_corpus.policies.policy import Policy, begin_session, check_sent
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
 # it overwrites `callee_basic_block_count`, and `inlining_default` stays 0. Measured on 17.0.6, 18.1.6, 19.1.7, 20.1.2
@@ -109,12 +109,12 @@ def begin_with(policy: Policy, header: LogHeader, module: str) -> None:
         UsageError: the policy needs a feature that the compiler does not send, or failed.
     """
     try:
-        check_features(policy, header)
+        check_sent(policy, header)
         begin_session(policy, header, module)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:  # a policy may raise anything
-        raise failure_of(error, _FAILED) from None
+        raise policy_error(error, _FAILED) from None
 
 
 def decision_of(policy: Policy, observation: np.void) -> Any:
@@ -126,7 +126,7 @@ def decision_of(policy: Policy, observation: np.void) -> Any:
     try:
         return policy.advise(observation)
     except (Exception, SystemExit) as error:  # a policy may raise anything
-        raise failure_of(error, _FAILED) from None
+        raise policy_error(error, _FAILED) from None
 
 
 def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:

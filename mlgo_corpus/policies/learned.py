@@ -67,7 +67,7 @@ from mlgo_corpus.policies.artefact import (
     NATIVE_SIZE,
     POLICY_NAME,
     Notes,
-    check_features,
+    check_feature_specs,
     check_licence,
     check_name,
     common_fields,
@@ -132,7 +132,7 @@ class LearnedPolicy:
         check_name(self.name)
         check_licence(self.licence)
         _check_task(self.task)
-        check_features(self.features, _TYPES)
+        check_feature_specs(self.features, _TYPES)
         if unknown := [language for language in self.languages if language not in LANGUAGES]:
             raise FormatError(f"languages: expected some of {', '.join(LANGUAGES)}, found {shown(unknown[0])}")
         if not math.isfinite(self.threshold):

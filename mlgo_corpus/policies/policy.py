@@ -45,7 +45,7 @@ from mlgo_corpus.policies.compiled import fastest
 from mlgo_corpus.policies.keyed import NAMES, DatasetPolicy, dataset_digest, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, named_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
-from mlgo_corpus.policies.own.blame import failure_of
+from mlgo_corpus.policies.own.blame import policy_error
 from mlgo_corpus.policies.own.code import file_digest, note_loaded, object_digest, refresh
 
 # Random priorities: as many as a float can hold each whole number of.
@@ -200,7 +200,7 @@ def policy_text(policy: object, option: str = "policy") -> str:
         try:
             refresh(_module_of(text))
         except (Exception, SystemExit) as error:  # a module may raise anything
-            raise failure_of(error, option=option, value=text) from None
+            raise policy_error(error, option=option, value=text) from None
         return text
     found = getattr(policy, "__qualname__", type(policy).__qualname__)
     raise UsageError(f"expected a name, such as module:attribute, found {found}; a Tracer takes objects", option=option)
@@ -313,7 +313,7 @@ def checked_policy(make: Callable[[], Any], text: str) -> Policy:
     try:
         found = make()
     except (Exception, SystemExit) as error:  # a module may raise anything
-        raise failure_of(error, option="policy", value=text) from None
+        raise policy_error(error, option="policy", value=text) from None
     if not decides(found):
         kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
         message = f"expected a function of an observation, or an object with a method advise; found {kind}"
@@ -376,7 +376,7 @@ def import_from_here() -> None:
         sys.path.insert(0, "")
 
 
-def check_features(policy: Policy, header: LogHeader) -> None:
+def check_sent(policy: Policy, header: LogHeader) -> None:
     """Check that the compiler sends the features that a policy needs.
 
     Raises:

@@ -37,7 +37,7 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies import artefact
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy, named_policy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
-from mlgo_corpus.policies.policy import check_features, make_policy, policy_digest
+from mlgo_corpus.policies.policy import check_sent, make_policy, policy_digest
 from mlgo_corpus.policies.seen import Seen
 from tests.policies.samples import dtype_of, policy_of, random_model, real_observations, small_policy
 
@@ -318,10 +318,10 @@ def test_a_folder_is_a_policy_where_one_is_named(tmp_path: Path, monkeypatch: py
 def test_a_compiler_without_a_feature_is_refused() -> None:
     header = LogHeader((TensorSpec("cost_estimate", "float"),), advice=TensorSpec("a"))
     with pytest.raises(UsageError, match=r"needs 'cost_estimate' as int64_t\[1\], this compiler sends float\[1\]"):
-        check_features(small_policy(), header)
+        check_sent(small_policy(), header)
     header = LogHeader((TensorSpec("cost_estimate"),), advice=TensorSpec("a"))
     with pytest.raises(UsageError, match="needs the feature 'callee_users', which this compiler does not send"):
-        check_features(small_policy(), header)
+        check_sent(small_policy(), header)
 
 
 # Hostile policies
@@ -589,5 +589,5 @@ def test_policies_that_come_with_the_package() -> None:
         assert (policy.name, policy.task, policy.licence) == (name, INLINING, "Apache-2.0")
         assert "## Results" in policy.card
         assert sum(path.stat().st_size for path in folder.iterdir()) <= 300_000
-        check_features(make_policy(name, find_task(INLINING)), LogHeader((*features, TensorSpec("inlining_decision"))))
+        check_sent(make_policy(name, find_task(INLINING)), LogHeader((*features, TensorSpec("inlining_decision"))))
         assert set(policy.decide(records).tolist()) == {0, 1}

@@ -23,7 +23,7 @@ from mlgo_corpus.policies.own.blame import traceback_of
 from mlgo_corpus.policies.policy import (
     Policy,
     begin_session,
-    check_features,
+    check_sent,
     checked_policy,
     import_from_here,
     is_learned,
@@ -216,10 +216,10 @@ def test_features_that_a_policy_needs(features: Any, message: str | None) -> Non
     policy: Any = make_policy("never", INLINING)
     policy.features = features
     if message is None:
-        check_features(policy, HEADER)
+        check_sent(policy, HEADER)
         return
     with pytest.raises(UsageError) as caught:
-        check_features(policy, HEADER)
+        check_sent(policy, HEADER)
     assert str(caught.value) == message
 
 
@@ -230,7 +230,7 @@ def test_a_policy_needs_to_say_nothing_of_features() -> None:
         def advise(self, observation: Any) -> Any:
             return observation["inlining_default"]
 
-    check_features(Bare(), HEADER)
+    check_sent(Bare(), HEADER)
 
 
 MINE = """

@@ -40,7 +40,7 @@ from mlgo_corpus.compilers.devmode.compilation import (
     LINK_FLAGS,
     OWN_FLAGS,
     TOOLS,
-    Compiler,
+    ToolCompiler,
     disk_full,
     has_opt_library,
     list_units,
@@ -354,7 +354,7 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
     if embedded is not None:
         _check_features(embedded, installed, source.folder)
     write_generated(generated, source.folder, embedded)
-    compiler = Compiler(installed, generated, work / "objects")
+    compiler = ToolCompiler(installed, generated, work / "objects")
     units = list_units(source.folder, generated, has_opt_library=has_opt_library(installed), embedded=embedded)
     objects = compiler.objects_of(units)
     with record.phase("compile") as detail:

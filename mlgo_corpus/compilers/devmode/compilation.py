@@ -183,7 +183,7 @@ def write_generated(folder: Path, source: Path, embedded: Embedded | None = None
         (folder / _CC1_FILE).write_text(text, encoding="utf-8")
 
 
-class Compiler:
+class ToolCompiler:
     """The installed LLVM's clang++, with the flags and folders of a build.
 
     ``generated`` is the folder of `write_generated`, ``objects`` the folder of the objects. A file with an object's

@@ -16,7 +16,7 @@ _LONGEST_MESSAGE = 300
 _LONGEST_TRACEBACK = 8000
 
 
-def failure_of(
+def policy_error(
     error: BaseException, said: str = "", *, option: str | None = None, value: str | None = None
 ) -> UsageError:
     """Return the error for what a policy raised; `traceback_of` finds the policy's part of the traceback in it.
@@ -43,7 +43,7 @@ def failure_of(
 
 
 def traceback_of(failure: BaseException) -> str:
-    """Return the policy's part of the traceback in a `failure_of`; empty if there is none."""
+    """Return the policy's part of the traceback in a `policy_error`; empty if there is none."""
     return "\n".join(getattr(failure, "__notes__", ()))
 
 

@@ -36,7 +36,7 @@ from mlgo_corpus.policies.artefact import (
     NATIVE_SIZE,
     POLICY_NAME,
     Notes,
-    check_features,
+    check_feature_specs,
     check_licence,
     check_name,
     common_fields,
@@ -137,7 +137,7 @@ class SizeModel:
         object.__setattr__(self, "features", tuple(self.features))
         check_name(self.name)
         check_licence(self.licence)
-        _check_features(self.features)
+        _check_inputs(self.features)
         if not 0 < self.coverage < 1:
             raise FormatError(f"decision: expected a coverage between 0 and 1, found {self.coverage:g}")
         for model in (self.base, self.model, self.low, self.high):
@@ -172,7 +172,7 @@ class SizeModel:
                 raise FormatError(f"kind: expected {Trees.kind}, found {shown(notes.value.get('kind'))}")
             fields = common_fields(notes.value)
             fields.pop("task")
-            _check_features(fields["features"])
+            _check_inputs(fields["features"])
             coverage = number_of(object_of(notes.value, "decision").get("coverage"), "decision: coverage")
         with notes.at(MODEL_NAME):
             models = _models_of(notes.arrays(), fields["features"])
@@ -232,8 +232,8 @@ class SizeModel:
         return found
 
 
-def _check_features(features: tuple[TensorSpec, ...]) -> None:
-    check_features(features, _TYPES)
+def _check_inputs(features: tuple[TensorSpec, ...]) -> None:
+    check_feature_specs(features, _TYPES)
     for spec in features:
         expected = len(IR2NATIVE_COLUMNS) if spec.name == VECTOR else 1
         if spec.element_count != expected:

@@ -49,7 +49,7 @@ from mlgo_corpus.policies.conversation import (
     repair_of,
 )
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
-from mlgo_corpus.policies.policy import DefaultPolicy, Policy, check_features, is_learned, make_policy, policy_name
+from mlgo_corpus.policies.policy import DefaultPolicy, Policy, check_sent, is_learned, make_policy, policy_name
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
     DecidedPlace,
@@ -263,7 +263,7 @@ class _ModuleSearch:
         if self.header is None or isinstance(guide, Rule) or guide == _LLVM:
             return True
         try:
-            check_features(self._policy(guide), self.header)
+            check_sent(self._policy(guide), self.header)
         except UsageError as error:
             self._leave_out(guide, error)
             return False

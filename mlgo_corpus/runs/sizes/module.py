@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.compile import OBJECT_NAME, ModuleCompiles, run_folder
-from mlgo_corpus.compilers.failures import RunFailure, failure_of
+from mlgo_corpus.compilers.failures import RunFailure, module_failure
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.process import ToolResult
 from mlgo_corpus.corpus.folder import Module
@@ -132,7 +132,7 @@ def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | 
         except RunFailure as error:
             failure = error
         except OSError as error:
-            failure = failure_of(error)
+            failure = module_failure(error)
         return ModuleSnapshot(module.name, failure.reason, failure.detail, cpu_s=run.compiles.cpu_s)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.compile import Compiled, ModuleCompiles, check_bitcode, run_folder
-from mlgo_corpus.compilers.failures import RunFailure, failure_of
+from mlgo_corpus.compilers.failures import RunFailure, module_failure
 from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.dataset.loaded import read_log
@@ -108,7 +108,7 @@ class Episode:
             except ToolError as error:
                 self._fail(error)
             except OSError as error:
-                raise failure_of(error) from None
+                raise module_failure(error) from None
             self._stack = stack.pop_all()
         return self
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.compilers.choose import TRAINING_LOG
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.compile import OBJECT_NAME, Compiled, ModuleCompiles, check_bitcode, row_detail, run_folder
-from mlgo_corpus.compilers.failures import RunFailure, failure_of
+from mlgo_corpus.compilers.failures import RunFailure, module_failure
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
@@ -410,7 +410,7 @@ class _Run:
         except RunFailure as error:
             failure = error
         except OSError as error:
-            failure = failure_of(error)
+            failure = module_failure(error)
         return self._row(failure.reason, failure.detail)
 
     def _unmet_detail(self) -> str:
