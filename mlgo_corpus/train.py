@@ -16,7 +16,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits, check_count, check_once, real_number, whole_number
 from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.dataset.folder import DatasetPaths, read_key
+from mlgo_corpus.dataset.folder import DatasetPaths, MadeOtherwiseError, read_key
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
@@ -392,7 +392,7 @@ def _search(*of: Any, force: bool, **how: Any) -> SearchReport:
     """Search, or go on with an interrupted search; one that was made otherwise is replaced if `force` says so."""
     try:
         return run_search(*of, **how)
-    except (UsageError, CorpusError):
+    except MadeOtherwiseError:
         if not force:
             raise
         return run_search(*of, force=True, **how)

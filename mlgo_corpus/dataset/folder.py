@@ -56,6 +56,10 @@ SEARCH_TABLES: Final = (FLIPS_NAME, SEARCH_NAME)
 _PART: Final = re.compile(rf"part-[0-9]+{re.escape(PARQUET_SUFFIX)}")
 
 
+class MadeOtherwiseError(UsageError):
+    """The dataset that is there was made in another way, or is damaged: only ``force`` replaces it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetPaths:
     """The paths of a dataset's files: in a folder, or beside a single file of observations.
@@ -218,7 +222,7 @@ class DatasetFolder:
             what = (
                 "its description is damaged" if self._seen is None else "made from other inputs or with other options"
             )
-            raise UsageError(f"{output}: {what}; `force` replaces it")
+            raise MadeOtherwiseError(f"{output}: {what}; `force` replaces it")
 
     @property
     def token(self) -> str:
@@ -404,7 +408,7 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
     """Check that a run of compilers would not continue or replace a dataset made in another way.
 
     Raises:
-        UsageError: it would; the message has the differences.
+        MadeOtherwiseError: it would; the message has the differences.
     """
     output = paths.root
     before = read_key(paths) if is_dataset(paths) else None
@@ -417,11 +421,11 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
     how, wanted = _made_by(before if isinstance(before, dict) else {}), _made_by(now)
     if how != wanted:
         force = "" if "ir2native" in how + wanted else ", or add `force`"
-        raise UsageError(
+        raise MadeOtherwiseError(
             f"{output}: {what} {how.removeprefix('made ')}, not {wanted.removeprefix('made ')}; name another "
             f"{'file' if paths.single else 'folder'}{force}"
         )
-    raise UsageError(f"{output}: {what} in another way: {differences(before, now)}; `force` starts over")
+    raise MadeOtherwiseError(f"{output}: {what} in another way: {differences(before, now)}; `force` starts over")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

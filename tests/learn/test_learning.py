@@ -531,11 +531,27 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     with pytest.raises(UsageError, match="budget was 4, is 1"):
         shorter()
     shorter(force=True)
-    compiles = pq.read_table(chain.folder / "shorter.searches/round-1/1-corpus/search.parquet")["compiles"]
-    assert compiles.to_pylist() == [1, 1, 1]
+    table = chain.folder / "shorter.searches/round-1/1-corpus/search.parquet"
+    assert pq.read_table(table)["compiles"].to_pylist() == [1, 1, 1]
+    pq.write_table(pq.read_table(table).select(["module"]), table)
+    shorter(force=True)
+    assert pq.read_table(table)["compiles"].to_pylist() == [1, 1, 1]
     (learned,) = chain.evaluate(chain.others, "round-sizes", str(chain.folder / "round"), link=False).policies
     (before,) = chain.evaluate(chain.others, "before-sizes", str(chain.folder / "policy"), link=False).policies
     assert learned.objects == before.objects
+
+
+def test_force_keeps_an_interrupted_search(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[bool] = []
+
+    def lost(*_: object, force: bool = False, **__: object) -> None:
+        forced.append(force)
+        raise UsageError("no Ray cluster answers there")
+
+    monkeypatch.setattr("mlgo_corpus.train.run_search", lost)
+    with pytest.raises(UsageError, match=r"^no Ray cluster answers there$"):
+        chain.train("lost", corpora=[chain.known], budget=1, compiler=chain.compiler, force=True)
+    assert forced == [False]
 
 
 @pytest.mark.parametrize(

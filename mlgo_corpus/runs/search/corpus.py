@@ -20,10 +20,10 @@ from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import products_of
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
-from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
+from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, MadeOtherwiseError, refuse_difference
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
@@ -180,7 +180,10 @@ def run_search(
     search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
     try:
         if folder.is_whole:
-            search.read(iter_trace_rows(folder.paths.modules))
+            try:
+                search.read(iter_trace_rows(folder.paths.modules))
+            except CorpusError as error:
+                raise MadeOtherwiseError(f"{error}; `force` replaces it") from None
         else:
             search.run()
     finally:
