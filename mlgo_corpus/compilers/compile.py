@@ -218,12 +218,11 @@ class ModuleCompiles:
             **self._confinement.keywords(),
         }
 
-    def run(self, argv: tuple[str, ...], *, words: int = 0, stderr: str | None = None) -> ToolResult:
+    def run(self, argv: tuple[str, ...], *, stderr: str | None = None) -> ToolResult:
         """Run a program.
 
         Args:
             argv: its words.
-            words: how many of them stand before the cc1 command, whose files it might quote; 0 for no such command.
             stderr: a file of the folder for what it writes to stderr, instead of memory.
 
         Raises:
@@ -237,26 +236,26 @@ class ModuleCompiles:
             if path is not None:  # where its last line did not fit, neither does one more
                 with path.open("ab") as file:
                     file.write(b"\n")
-            self.fail(error, words=words)
-        self.succeed(done, argv, words=words)
+            self.fail(error)
+        self.succeed(done, argv)
         return done
 
-    def fail(self, error: ToolError | ProtocolError, *, words: int = 0) -> NoReturn:
-        """Raise the failure of a compile that ended with this error; see `run` for ``words``.
+    def fail(self, error: ToolError | ProtocolError) -> NoReturn:
+        """Raise the failure of a compile that ended with this error.
 
         Raises:
             RunFailure: always.
         """
-        kept = self._quotable(error.argv, error.stderr, words)
+        kept = self._quotable(error.argv, error.stderr)
         self._note_end(getattr(error, "returncode", None), kept, error.usage)
         limited = self._confinement.memory_limit is not None
         reason, detail = classify(error, limited=limited, timeout=self.limits.timeout, kept=kept)
         # The folder has another name each time.
         raise RunFailure(reason, self.shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
 
-    def succeed(self, done: ToolResult, argv: Sequence[str], *, words: int) -> None:
+    def succeed(self, done: ToolResult, argv: Sequence[str]) -> None:
         """Note the end of a compile that went well; `run` does so itself."""
-        self._note_end(0, self._quotable(argv, done.stderr, words), done.usage)
+        self._note_end(0, self._quotable(argv, done.stderr), done.usage)
 
     def _note_end(self, code: int | None, stderr: str, usage: Usage | None) -> None:
         """Note how a compile ended and what it cost; without a usage it could not be started."""
@@ -273,8 +272,8 @@ class ModuleCompiles:
             "max_rss_bytes": usage.max_rss_bytes,
         }
 
-    def _quotable(self, argv: Sequence[str], stderr: str, words: int) -> str:
-        command = argv[words:] if words else ()
+    def _quotable(self, argv: Sequence[str], stderr: str) -> str:
+        command = argv[argv.index("-cc1") :] if "-cc1" in argv else ()  # opt and llvm-cxxfilt read our files alone
         return without_quotes(stderr, command, trusted=self.edits.trusted)
 
     def tried(self, compile_it: Callable[[], _Done]) -> _Done:

@@ -251,7 +251,7 @@ class _Rebuild:
         options = self._compiles.options(compiler.cc1)
         argv = (*compiler.cc1, *self._command(options))
         self._known["argv"] = tuple(map(self._compiles.shown, argv))
-        self._compiles.run(argv, words=len(compiler.cc1))
+        self._compiles.run(argv)
 
     def _command(self, options: tuple[str, ...]) -> tuple[str, ...]:
         if self._compiles.module.thinlto_index_path is None:

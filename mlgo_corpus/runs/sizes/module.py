@@ -216,7 +216,7 @@ class _Run:
     ) -> ToolResult:
         # The options are neutralised: what is refused of others is gone.
         command = self.compiles.command(options, *extra, output=output, trusted=True)
-        return self.compiles.run((*self.settings.cc1, *command), words=len(self.settings.cc1), stderr=stderr)
+        return self.compiles.run((*self.settings.cc1, *command), stderr=stderr)
 
     def _functions(self, ir: IrModule, data: Buffer, level: str) -> Functions:
         try:

@@ -45,7 +45,6 @@ class PlainCompile:
     ) -> None:
         self.argv = (*cc1, *command)
         self._compiles = compiles
-        self._words = len(cc1)
         index = compiles.module.thinlto_index_path
         identity = [
             compiler_id,
@@ -76,7 +75,7 @@ class PlainCompile:
         compiles = self._compiles
         try:
             compiles.empty()
-            usage = compiles.run(self.argv, words=self._words).usage
+            usage = compiles.run(self.argv).usage
             compiled = compiles.measure(compiles.read_object())
         except RunFailure as failure:
             detail = f"the plain compile: {failure.detail}"

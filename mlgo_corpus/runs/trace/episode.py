@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class Episode:
             try:
                 self._session = stack.enter_context(self._prepared())
             except ToolError as error:
-                self._fail(error)
+                self._compiles.fail(error)
             except OSError as error:
                 raise module_failure(error) from None
             self._stack = stack.pop_all()
@@ -122,7 +122,7 @@ class Episode:
         try:
             observation = next(self._session, None)
         except (ToolError, ProtocolError) as error:
-            self._fail(error)
+            self._compiles.fail(error)
         if observation is None:
             self._end()
             raise StopIteration
@@ -137,7 +137,7 @@ class Episode:
         try:
             self._session.advise(decision)
         except ToolError as error:
-            self._fail(error)
+            self._compiles.fail(error)
         self._inlined.append(decision != 0)
 
     def scores(self) -> NDArray[np.int64]:
@@ -162,7 +162,7 @@ class Episode:
         extra = (*task.log_options(_LOG), *task.model_options(_REPLAY), f"{SIZE_MODEL}={_SIZE_MODEL}")
         extra += growth_options(self._options)
         argv = (*settings.cc1, *compiles.command(self._options, *for_clang(extra)))
-        compiles.run(argv, words=len(settings.cc1))
+        compiles.run(argv)
         if not (compiles.folder / _LOG).is_file():
             raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
         try:
@@ -208,9 +208,6 @@ class Episode:
             **compiles.keywords(),
             repair=partial(repair_of, task, settings.major),
         )
-
-    def _fail(self, error: ToolError | ProtocolError) -> NoReturn:
-        self._compiles.fail(error, words=len(self._settings.cc1))
 
     def _use_header(self) -> None:
         header = self._session.header

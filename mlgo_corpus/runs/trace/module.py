@@ -525,7 +525,7 @@ class _Run:
         """Compile plainly a module of a language in which the policy does not decide."""
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options))
         self.compiles.empty()
-        return _Decided(_NONE, self.compiles.run(argv, words=len(self.settings.cc1)).usage, has_log=False)
+        return _Decided(_NONE, self.compiles.run(argv).usage, has_log=False)
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         task = self.settings.the_task
@@ -534,7 +534,7 @@ class _Run:
         extra = for_clang((*task.log_options(_LOG_NAME), *models, *self._growth_options(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
-        usage = self.compiles.run(argv, words=len(self.settings.cc1)).usage
+        usage = self.compiles.run(argv).usage
         log = self.folder / _LOG_NAME
         if not log.is_file():
             raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
@@ -582,15 +582,14 @@ class _Run:
         self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
         self.compiles.empty()
         session = self._session(argv, _CHANNEL_NAME)
-        words = len(settings.cc1)
         with (self.folder / _LOG_NAME).open("wb", buffering=1 << 18) as log:
             try:
                 with session:
                     advised = self._converse(session, log)
             except (ToolError, ProtocolError) as error:
-                self.compiles.fail(error, words=words)
+                self.compiles.fail(error)
         done = session.result
-        self.compiles.succeed(done, argv, words=words)
+        self.compiles.succeed(done, argv)
         header = session.header
         advice = None if header is None else header.advice
         decisions = _NONE if advice is None else np.frombuffer(advised, advice.dtype)[:: advice.element_count]
@@ -602,7 +601,7 @@ class _Run:
             return UnfaithfulBecause.UNKNOWN
         ended = self.compiles.ended
         try:
-            self.compiles.run(self._argv_with_remarks(options, "plain"), words=len(self.settings.cc1))
+            self.compiles.run(self._argv_with_remarks(options, "plain"))
             self._decide_again(options)
             with (
                 (self.folder / "plain.yaml").open(encoding="utf-8", errors="replace") as plain,
@@ -618,7 +617,7 @@ class _Run:
         settings, limit = self.settings, self._growth_options(options)
         if settings.via == TRAINING_LOG:
             extra = for_clang((*settings.the_task.log_options("again.log"), *limit))
-            self.compiles.run(self._argv_with_remarks(options, "again", *extra), words=len(settings.cc1))
+            self.compiles.run(self._argv_with_remarks(options, "again", *extra))
             return
         extra = for_clang((*self._channel_options("again"), *limit))
         session = self._session(self._argv_with_remarks(options, "again", *extra), "again")
