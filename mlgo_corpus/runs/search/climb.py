@@ -233,6 +233,7 @@ def climb(
     compile_with: Compile,
     budget: int,
     generator: random.Random,
+    *,
     weight: Callable[[str], float] = lambda _: 1.0,
     over: Callable[[], bool] = lambda: False,
     guides: Iterable[Guide] = (),
@@ -251,8 +252,8 @@ def climb(
         over: whether the time is up.
         guides: the first compiles follow one each, for all decisions, but for those that would repeat another one.
         begin: the decisions to begin with, which are kept but for those that something better is found for.
-        tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, since they
-            may have counted otherwise.
+        tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, because
+            their weight may have changed since.
         most_guides: how many are followed at most, by default half of the budget.
         repeats: whether a guide is known to decide all that an outcome has as that did, and so would repeat it.
 

@@ -30,12 +30,11 @@ from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
-from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
-from mlgo_corpus.formats.logs.remarks import decision_options, iter_decided_calls
+from mlgo_corpus.formats.logs.remarks import decision_options
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.policies.conversation import (
@@ -85,7 +84,7 @@ from mlgo_corpus.runs.search.rounds import (
 )
 from mlgo_corpus.runs.search.worth import expected_savings
 from mlgo_corpus.runs.trace.baseline import PlainCompile
-from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
+from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings, read_calls
 
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks"
@@ -306,9 +305,8 @@ class _ModuleSearch:
         self._foresee(guide)
         header, decided = self._converse(self._argv, self.header, partial(self._follower, plan, guide))
         self.header = header or self.header
-        calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
-        if [call.inlined for call in calls] != [decision != 0 for _, decision, _ in decided]:
-            raise FormatError("the compiler's remarks do not name one call for each decision")
+        inlined = [decision != 0 for _, decision, _ in decided]
+        calls = read_calls(compiles.folder / _REMARKS, inlined) if decided else []
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
         names = names_by_symbol(data, self._functions)
@@ -538,13 +536,13 @@ class RoundJob(_CountedJob):
                     partial(self._compile, search, item.module.name, before.plan),
                     budget,
                     generator,
-                    weight,
-                    lambda: limit is not None and time.monotonic() - started > limit,
-                    filter(search.can_follow, draw_guides(in_all, drawing, search.policies, search.learned)),
-                    before.plan,
-                    (places for _, places in before.flips),
-                    until // 2,
-                    search.repeats,
+                    weight=weight,
+                    over=lambda: limit is not None and time.monotonic() - started > limit,
+                    guides=filter(search.can_follow, draw_guides(in_all, drawing, search.policies, search.learned)),
+                    begin=before.plan,
+                    tried=(places for _, places in before.flips),
+                    most_guides=until // 2,
+                    repeats=search.repeats,
                 )
             except (RunFailure, CompileFailedError):
                 return None

@@ -33,12 +33,12 @@ from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.remarks import DecidedCall, decision_options
-from mlgo_corpus.formats.logs.tasks import SIZE_MODEL, for_clang
+from mlgo_corpus.formats.logs.tasks import for_clang
 from mlgo_corpus.policies.conversation import repair_of
-from mlgo_corpus.policies.embedded import place_replay, place_size_model
+from mlgo_corpus.policies.embedded import place_replay
 from mlgo_corpus.policies.keyed import growth_options
 from mlgo_corpus.runs.trace.baseline import PlainCompile
-from mlgo_corpus.runs.trace.module import TraceSettings, read_calls
+from mlgo_corpus.runs.trace.module import TraceSettings, read_calls, size_model_options
 
 DELTA_SIZE: Final = "delta_size"
 """LLVM's name of its score of a decision of inlining, by a model of native size."""
@@ -47,7 +47,6 @@ _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks"
 _LOG: Final = "training.log"
 _REPLAY: Final = "replay"
-_SIZE_MODEL: Final = "size-model"
 
 
 class EpisodeOutcome(NamedTuple):
@@ -155,11 +154,11 @@ class Episode:
         compiles.empty()
         try:
             place_replay(self._inlined, compiles.folder / _REPLAY)
-            place_size_model(settings.ir2native_model, compiles.folder / _SIZE_MODEL)
         except UsageError as error:
             raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         task = settings.the_task
-        extra = (*task.log_options(_LOG), *task.model_options(_REPLAY), f"{SIZE_MODEL}={_SIZE_MODEL}")
+        extra = (*task.log_options(_LOG), *task.model_options(_REPLAY))
+        extra += size_model_options(settings.ir2native_model, compiles.folder)
         extra += growth_options(self._options)
         argv = (*settings.cc1, *compiles.command(self._options, *for_clang(extra)))
         compiles.run(argv)
@@ -218,11 +217,6 @@ class Episode:
     def _end(self) -> None:
         compiles = self._compiles
         data = compiles.read_object()
-        calls = self._calls() if self._settings.with_calls and self._inlined else ()
-        self.outcome = EpisodeOutcome(compiles.measure(data), data, self._baseline, calls)
-
-    def _calls(self) -> tuple[DecidedCall, ...]:
-        calls = tuple(read_calls(self._compiles.folder / _REMARKS))
-        if [call.inlined for call in calls] != self._inlined:
-            raise RunFailure(RunReason.NO_NAMES, "the compiler's remarks do not name one call for each decision")
-        return calls
+        named = self._settings.with_calls and self._inlined
+        calls = read_calls(compiles.folder / _REMARKS, self._inlined) if named else ()
+        self.outcome = EpisodeOutcome(compiles.measure(data), data, self._baseline, tuple(calls))

@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -372,18 +372,39 @@ def _decisions(header: LogHeader, rows: Rows) -> NDArray[Any]:
     return rows.tensors.getfield(decision.dtype, header.tensor_bytes - decision.nbytes).copy()
 
 
-def read_calls(remarks: Path) -> list[DecidedCall]:
-    """Return the calls that a compiler's remarks name, one for each decision of inlining.
+def size_model_options(model: str, folder: Path) -> tuple[str, ...]:
+    """Place a model of native size in the folder of a run; return the option by which the compiler loads it.
+
+    Raises:
+        RunFailure: it cannot be placed.
+    """
+    try:
+        place_size_model(model, folder / _SIZE_MODEL_NAME)
+    except UsageError as error:
+        raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
+    return (f"{SIZE_MODEL}={_SIZE_MODEL_NAME}",)
+
+
+def read_calls(remarks: Path, inlined: Sequence[bool]) -> list[DecidedCall]:
+    """Return the calls that a compiler's remarks name, one for each of these decisions of inlining.
 
     Raises:
         RunFailure: there are no such remarks.
     """
     try:
-        return list(iter_decided_calls(read_regular(remarks, MAX_MODULE_BYTES)))
+        calls = list(iter_decided_calls(read_regular(remarks, MAX_MODULE_BYTES)))
     except OSError as error:
         raise RunFailure(RunReason.NO_NAMES, f"the compiler left no remarks: {os_reason(error)}") from None
     except FormatError as error:
         raise RunFailure(RunReason.NO_NAMES, f"the compiler's remarks: {error}") from None
+    if len(calls) != len(inlined):
+        detail = f"the compiler named the calls of {len(calls)} decisions, there were {len(inlined)}"
+        raise RunFailure(RunReason.NO_NAMES, detail)
+    for number, (call, decision) in enumerate(zip(calls, inlined, strict=True)):
+        if call.inlined != decision:
+            detail = f"the compiler named another decision than was made, at observation {number}"
+            raise RunFailure(RunReason.NO_NAMES, detail)
+    return calls
 
 
 class _Run:
@@ -466,25 +487,9 @@ class _Run:
         self._known["unmet"] = None if self._unmet is None else len(self._unmet)
         self.has_log = decided.has_log
         if self.has_log and self.settings.with_calls:
-            self.calls = self._decided_calls(decided.decisions != 0)
+            self.calls = call_batch(read_calls(self.folder / _REMARKS_NAME, (decided.decisions != 0).tolist()))
         if not self._known["faithful"] and self.settings.policy == "default":
             self._known["unfaithful_because"] = self._why_unfaithful(options).value
-
-    def _decided_calls(self, decisions: NDArray[np.bool_]) -> pa.RecordBatch:
-        """Return the calls that the decisions of the log were about.
-
-        Raises:
-            RunFailure: there is not one for each, or another decision than the log's.
-        """
-        calls = read_calls(self.folder / _REMARKS_NAME)
-        if len(calls) != len(decisions):
-            detail = f"the compiler named the calls of {len(calls)} decisions, the log has {len(decisions)}"
-            raise RunFailure(RunReason.NO_NAMES, detail)
-        others = np.flatnonzero(decisions != np.fromiter((call.inlined for call in calls), np.bool_, len(calls)))
-        if len(others):
-            detail = f"the compiler named another decision than the log has, at observation {others[0]}"
-            raise RunFailure(RunReason.NO_NAMES, detail)
-        return call_batch(calls)
 
     def _baseline(self, command: tuple[str, ...], digest: str) -> tuple[Compiled, Usage]:
         """Compile without a policy, or remember what came of it."""
@@ -530,7 +535,9 @@ class _Run:
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         task = self.settings.the_task
         self.compiles.empty()
-        models = (*self._model_options(), *self._size_options())
+        model = self.settings.ir2native_model
+        sized = () if model is None else size_model_options(model, self.folder)
+        models = (*self._model_options(), *sized)
         extra = for_clang((*task.log_options(_LOG_NAME), *models, *self._growth_options(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
@@ -559,16 +566,6 @@ class _Run:
         except UsageError as error:
             raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         return self.settings.the_task.model_options(_MODEL_NAME)
-
-    def _size_options(self) -> tuple[str, ...]:
-        """Return the option by which the compiler loads a model of native size."""
-        if self.settings.ir2native_model is None:
-            return ()
-        try:
-            place_size_model(self.settings.ir2native_model, self.folder / _SIZE_MODEL_NAME)
-        except UsageError as error:
-            raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
-        return (f"{SIZE_MODEL}={_SIZE_MODEL_NAME}",)
 
     def _channel_options(self, name: str) -> tuple[str, ...]:
         settings = self.settings

@@ -279,7 +279,7 @@ def test_weights_decide_what_is_kept() -> None:
         outcome = program.compile_by(plan, rule)
         return outcome._replace(objective=float(outcome.sizes.get(only, 0)))
 
-    found = climb(compile_with, 60, random.Random(1), weight)
+    found = climb(compile_with, 60, random.Random(1), weight=weight)
     assert found.best.sizes.get(only, 0) < plain.sizes[only]
     assert found.best.text_size > plain.text_size
 
@@ -358,7 +358,7 @@ def order_of_flips(worth: dict[str, float], weight: dict[str, float]) -> list[st
         calls = [asked(f"main {name}", "main", name, 1, 1e-9, base=1) for name in worth]
         return outcome_of([*flips, *calls], {"main": 100 + sum(wanted.values())} | dict.fromkeys(worth, 10))
 
-    found = climb(compile_with, 1 + len(worth), random.Random(3), lambda name: weight.get(name, 1.0))
+    found = climb(compile_with, 1 + len(worth), random.Random(3), weight=lambda name: weight.get(name, 1.0))
     assert all(tried.others == 0 for tried in found.tried)
     return [tried.flip.calls[0].caller for tried in found.tried]
 

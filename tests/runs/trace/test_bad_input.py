@@ -250,7 +250,7 @@ FINE_LOGS: dict[str, tuple[Told, int]] = {
 
 NAMES = {
     "no-remarks": (traced(remarks="none"), "no_names", 0, None, "left no remarks: No such file", ""),
-    "fewer-remarks": (traced(remarks="fewer"), "no_names", 0, None, "the calls of 2 decisions, the log has 3$", ""),
+    "fewer-remarks": (traced(remarks="fewer"), "no_names", 0, None, "the calls of 2 decisions, there were 3$", ""),
     "other-remarks": (traced(remarks="wrong"), "no_names", 0, None, "another decision .* at observation 0$", ""),
     "cut-remarks": (traced(remarks="cut"), "no_names", 0, None, r"remarks: byte \d+: expected a remark", ""),
 }
