@@ -54,7 +54,7 @@ class Gradient:
         shape: of the model.
         numbers: to begin with.
         modules: how many there are.
-        seed: of the choice of modules; the decisions are drawn by `draws`.
+        seed: of the choice of modules, and part of the seed of each episode's decisions.
     """
 
     def __init__(self, shape: Shape, numbers: Doubles, modules: int, seed: int) -> None:

@@ -28,7 +28,7 @@ CANDIDATES: Final = (0.65, 0.5, 0.35, 0.25, 0.15)
 
 # A corpus that grows counts so much more than one that shrinks: nobody wants to pay for other people's savings.
 _GROWTH_COUNTS: Final = 4.0
-# Seeds of training make more of a difference than such a part of the best score.
+# Scores that differ by less than this share of the best one count as equal: another training seed changes more.
 _CHANCE: Final = 0.01
 # Tuning ends after so many candidates that are no better than the best before them.
 _PATIENCE: Final = 2

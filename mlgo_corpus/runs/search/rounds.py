@@ -3,8 +3,8 @@
 A function that several objects of a project hold, such as an inline function of C++, is linked once. Whether an object
 should hold it, or inline it everywhere, depends on the others. At first a byte of it counts its share: it is one of as
 many as there are in the plain objects. That is wrong wherever one object keeps what another one gives up, so a search
-stops twice to find out what every object holds then. What is kept by others costs an object next to nothing, what it
-alone holds costs it every byte.
+stops up to twice to find out what every object holds then. What is kept by others costs an object next to nothing, what
+it alone holds costs it every byte.
 
 A linker that folds keeps one of all functions that are alike, whatever their names
 (`mlgo_corpus.formats.objects.folding`). For such a linker a byte counts the mean of what it counts for one that folds
