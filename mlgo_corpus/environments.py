@@ -350,12 +350,11 @@ class EvictionEnv(_Environment):
     _task = EVICTION
 
     def _actions(self, header: LogHeader) -> spaces.Space[Any]:
-        starts = dict(zip((spec.name for spec in header.features), header.offsets, strict=True))
         mask = next((spec for spec in header.features if spec.name == MASK), None)
         if mask is None:
             self.close()
             raise UsageError(f"this compiler does not send {MASK!r}")
-        self._mask = (mask.dtype, mask.element_count, starts[MASK])
+        self._mask = (mask.dtype, mask.element_count, header.places[MASK].start)
         return spaces.Discrete(mask.element_count)
 
     def _allowed(self, tensors: bytes) -> NDArray[np.bool_]:

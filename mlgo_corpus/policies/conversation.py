@@ -14,7 +14,7 @@ from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
+from mlgo_corpus.formats.logs.events import LogHeader, encode_context
 from mlgo_corpus.formats.logs.tasks import (
     EVICTION,
     INLINING,
@@ -50,17 +50,14 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
         UsageError: the policy needs a feature that the compiler does not send, failed, or made an invalid decision.
         RunFailure: the compiler began again with other features.
     """
-    writer: LogWriter | None = None
     asked: LogHeader | None = None
     advised = bytearray()
     context: str | None = None
     numbers: dict[str | None, int] = {}
     for observation in session:
         if session.header is not asked:
-            asked, writer = _new_header(session, writer, asked, policy, module, log)
+            asked = _begin(session.header, asked, policy, module, log)
             check = decision_check(asked)
-        if writer is None:
-            raise AssertionError("an observation without a header")
         for name in session.take_contexts():
             log.write(encode_context(name))
             context = name
@@ -73,33 +70,27 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
         # The log goes on when the compiler begins again with a second header, so its numbers are its own.
         number = numbers.get(context, 0)
         numbers[context] = number + 1
-        # Written without LogWriter, which would check it: this comes from a reader of the same header.
+        # Written without `LogWriter`, which would check it: this comes from a reader of the same header.
         log.write(b'{"observation":%d}\n%b%b\n' % (number, observation.tensors, advice))
         advised += advice
-    if session.header is not None and writer is None:  # a header, and nothing to decide
-        _new_header(session, None, None, policy, module, log)
+    if session.header is not None and asked is None:  # a header, and nothing to decide
+        _begin(session.header, None, policy, module, log)
     for name in session.take_contexts():
         log.write(encode_context(name))
     return bytes(advised)
 
 
-def _new_header(
-    session: InteractiveSession,
-    writer: LogWriter | None,
-    asked: LogHeader | None,
-    policy: Policy,
-    module: str,
-    log: Any,
-) -> tuple[LogHeader, LogWriter]:
-    """Begin the log with the first header; check that a later one is the same."""
-    header = session.header
+def _begin(header: LogHeader | None, before: LogHeader | None, policy: Policy, module: str, log: Any) -> LogHeader:
+    """Begin the policy's session, and the log with the first header; check that a later one is the same."""
     if header is None or header.advice is None:
         raise AssertionError("a session's header has an advice")
-    if asked is not None and header != asked:
-        difference = asked.difference(header)
+    if before is not None and header != before:
+        difference = before.difference(header)
         raise RunFailure(RunReason.OTHER_HEADER, f"the compiler asks again, with other features: {difference}")
     begin_with(policy, header, module)
-    return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
+    if before is None:
+        log.write(LogHeader((*header.features, header.advice)).line + b"\n")
+    return header
 
 
 def begin_with(policy: Policy, header: LogHeader, module: str) -> None:
@@ -138,8 +129,11 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
     spec = header.advice
     if spec is None:
         raise AssertionError("a session's header has an advice")
-    starts = zip(header.features, header.offsets, strict=True)
-    masks = [(start, item.dtype.itemsize, item.element_count) for item, start in starts if item.name == "mask"]
+    masks = [
+        (header.places[item.name].start, item.dtype.itemsize, item.element_count)
+        for item in header.features
+        if item.name == "mask"
+    ]
 
     def check(tensors: bytes, advice: bytes) -> None:
         (value, *others) = np.frombuffer(advice, spec.dtype).tolist()
@@ -230,9 +224,7 @@ def misplaced(task: Task, major: int, header: LogHeader) -> tuple[slice, slice] 
     """
     if task.name != INLINING or major not in MISPLACED_DEFAULT:
         return None
-    starts = zip(header.features, header.offsets, strict=True)
-    places = {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
-    wrong, right = places.get(MISPLACED_IN), places.get(INLINING_DEFAULT)
+    wrong, right = header.places.get(MISPLACED_IN), header.places.get(INLINING_DEFAULT)
     return None if wrong is None or right is None else (wrong, right)
 
 

@@ -209,7 +209,7 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
     rows, places = _open(path, _stamp(path))
     header, decision = rows.header, rows.header.features[-1]
     keyed = [spec for spec in _keyed_features(header) if spec.name not in unkeyed]
-    spans = [(header.offsets[header.features.index(spec)], spec.nbytes) for spec in keyed]
+    spans = [(header.places[spec.name].start, spec.nbytes) for spec in keyed]
     copies: dict[str, list[str]] = {}
     for name, module in _duplicates(path):
         if name not in places:

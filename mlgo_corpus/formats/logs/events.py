@@ -45,7 +45,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, zip_longest
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -133,6 +133,12 @@ class LogHeader:
     def offsets(self) -> tuple[int, ...]:
         """How many bytes of an observation precede each feature."""
         return (0, *accumulate(spec.nbytes for spec in self.features))[:-1]
+
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """Where each feature is in the bytes of an observation, by its name."""
+        starts = zip(self.features, self.offsets, strict=True)
+        return {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
 
     def difference(self, other: LogHeader) -> str | None:
         """Describe the first difference to another header: ``feature 2 is ... in the first and ...``; None if equal."""

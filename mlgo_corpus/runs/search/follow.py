@@ -49,11 +49,6 @@ def _reader_at(place: int) -> Callable[[bytes], int]:
     return lambda tensors: int(read(tensors)[0])
 
 
-def _place(header: LogHeader, name: str) -> int | None:
-    starts = zip(header.features, header.offsets, strict=True)
-    return next((start for spec, start in starts if spec.name == name), None)
-
-
 class ByDefault:
     """LLVM's own decision.
 
@@ -62,10 +57,10 @@ class ByDefault:
     """
 
     def __init__(self, header: LogHeader) -> None:
-        if (place := _place(header, INLINING_DEFAULT)) is None:
+        if (place := header.places.get(INLINING_DEFAULT)) is None:
             raise UsageError(f"this compiler does not send {INLINING_DEFAULT!r}")
-        self.place = place
-        self._read = _reader_at(place)
+        self.place = place.start
+        self._read = _reader_at(place.start)
 
     def decide(self, observation: LiveObservation) -> int:
         """Return the decision."""
@@ -80,11 +75,11 @@ class ByRule:
     """
 
     def __init__(self, rule: Rule, header: LogHeader) -> None:
-        cost, users = (_place(header, name) for name in ("cost_estimate", "callee_users"))
+        cost, users = (header.places.get(name) for name in ("cost_estimate", "callee_users"))
         if cost is None or users is None:
             raise UsageError("this compiler does not send what a call costs")
-        self.places = cost, users
-        self._readers = _reader_at(cost), _reader_at(users)
+        self.places = cost.start, users.start
+        self._readers = _reader_at(cost.start), _reader_at(users.start)
         self.rule = rule
 
     def decide(self, observation: LiveObservation) -> int:
@@ -210,7 +205,7 @@ class NativeFollower:
         wrong, right = misplaced or (slice(0, 0), slice(0, 0))
         state.tensors, state.wrong, state.right = self._tensors, wrong.start, right.start
         stable = set(stable_features(header))
-        places = [start for spec, start in zip(header.features, header.offsets, strict=True) if spec in stable]
+        places = [header.places[spec.name].start for spec in header.features if spec in stable]
         state.words, state.planned = len(places), len(plan)
         self._keep("places", np.array(places, np.int64))
         self._keep("asked", np.empty(len(places), np.uint64))
@@ -265,8 +260,8 @@ class NativeFollower:
         policy = decider.policy
         if not isinstance(policy, CompiledPolicy):
             raise TypeError("expected a compiled policy")
-        places = {spec.name: start for spec, start in zip(decider.header.features, decider.header.offsets, strict=True)}
-        offsets = np.array([places[spec.name] for spec in policy.features], np.int64)
+        places = decider.header.places
+        offsets = np.array([places[spec.name].start for spec in policy.features], np.int64)
         pointers = np.empty(len(offsets), np.uintp)
         self._arrays[f"policy {len(self._arrays)}"] = (policy, offsets, pointers)
         return _NativeDecider(
