@@ -144,15 +144,18 @@ class Evaluation:
             OSError: the work folder cannot be written.
         """
         self.rows, self.linked, self._said = [], [], {}
-        failed: list[NothingTracedError] = []
+        failed: list[tuple[str, NothingTracedError]] = []
         for number, policy in enumerate(policies):
             try:
                 self._measure(policy, number, len(policies))
             except NothingTracedError as error:
-                failed.append(error)
+                failed.append((policy.label, error))
                 if not error.of_policy or len(failed) == len(policies):
-                    raise failed[0] from None
-                self.rows += [_failed_row(policy.label, printable(name), error) for name in self._chosen]
+                    label, first = failed[0]
+                    if len(policies) > 1:
+                        first.args = (f"{label}: {first}",)
+                    raise first from None
+                self.rows += [_failed_row(policy.label, printable(name), str(error)) for name in self._chosen]
         for hint in dict.fromkeys(hint for hints in self._said.values() for hint in hints):
             labels = [label for label, hints in self._said.items() if hint in hints]
             whose = [""] if len(labels) == len(policies) else [f"{label}: " for label in labels]
@@ -166,32 +169,20 @@ class Evaluation:
             if self._progress is not None:
                 self._progress(number * total + done, failed, count * total, policy.label)
 
-        try:
-            report = run_trace(
-                self._source,
-                folder / "dataset",
-                replace(policy.request, compiler=self._compiler, keep_objects=folder / "objects"),
-                jobs=self._jobs,
-                cache=self._cache,
-                engine=self._engine,
-                progress=progress,
-            )
-        except NothingTracedError as error:
-            if count > 1:
-                error.args = (f"{policy.label}: {error}",)
-            raise
+        report = run_trace(
+            self._source,
+            folder / "dataset",
+            replace(policy.request, compiler=self._compiler, keep_objects=folder / "objects"),
+            jobs=self._jobs,
+            cache=self._cache,
+            engine=self._engine,
+            progress=progress,
+        )
         self._said[policy.label] = report.hints
         shares = self._shares(policy.seen)
-        trained, measured, impossible = set(), set(), set()
-        for row in iter_trace_rows(DatasetPaths.of(folder / "dataset").modules):
-            share = shares(row)
-            self.rows.append(_row_of(policy.label, row, share))
-            if share >= TRAINED_SHARE:
-                trained.add(row.module)
-            if row.status == STATUS_OK:
-                measured.add(row.module)
-            elif row.baseline_text_size is None:
-                impossible.add(row.module)  # whoever decides: products have the build's object of it, as before
+        traced = iter_trace_rows(DatasetPaths.of(folder / "dataset").modules)
+        own = [_row_of(policy.label, row, shares(row)) for row in traced]
+        self.rows += own
         if not product_links(self._records) or not report.traced:
             return
         built_by = dict.fromkeys(one.compiler for one in product_links(self._records))
@@ -206,7 +197,7 @@ class Evaluation:
                     self._against(row, self._plain[link]) if otherwise or not row.original_text_size else row
                     for row in rows
                 ]
-            linked = list(self._linked_rows(policy.label, link, rows, trained, measured, impossible))
+            linked = list(self._linked_rows(own, link, rows))
             self.linked += linked
         if partial := sum(bool(row.missing) for row in linked):  # the same for all links
             said = (
@@ -267,22 +258,19 @@ class Evaluation:
 
         return share
 
-    def _linked_rows(
-        self,
-        policy: str,
-        link: str,
-        rows: Sequence[ProductRow],
-        trained: set[str],
-        measured: set[str],
-        impossible: set[str],
-    ) -> Iterator[LinkedRow]:
+    def _linked_rows(self, own: Sequence[EvaluationRow], link: str, rows: Sequence[ProductRow]) -> Iterator[LinkedRow]:
+        """Yield the rows of products; ``own`` are those of the same policy's modules."""
         parts = parts_of(self._records)
+        trained = {row.module for row in own if row.trained}
+        measured = {row.module for row in own if row.status == STATUS_OK}
+        # Whoever decides: products have the build's objects of these, as before.
+        impossible = {row.module for row in own if row.status != STATUS_OK and row.baseline_text_size is None}
         for row, record in zip(rows, product_links(self._records), strict=True):
             modules = [printable(name) for name in modules_of(record, parts, taken=True)]
             seen = sum(name in trained for name in modules)
             accounted = measured | impossible if measured.intersection(modules) else measured
             yield LinkedRow(
-                policy=policy,
+                policy=own[0].policy,
                 link=link,
                 product=row.product,
                 kind=row.kind,
@@ -298,8 +286,7 @@ class Evaluation:
             )
 
 
-def _failed_row(policy: str, module: str, error: NothingTracedError) -> EvaluationRow:
-    detail = str(error).removeprefix(f"{policy}: ")
+def _failed_row(policy: str, module: str, detail: str) -> EvaluationRow:
     nothing = dict.fromkeys(EvaluationRow._fields)
     return EvaluationRow._make(nothing.values())._replace(
         policy=policy, module=module, status=STATUS_FAILED, reason=RunReason.POLICY_ERROR, detail=detail,

@@ -230,10 +230,10 @@ def _of_policy(
     )
 
 
-def _sizes_of(rows: Sequence[EvaluationRow], seed: int) -> SizeChange:
+def _sizes_of(rows: Sequence[EvaluationRow] | Sequence[LinkedRow], seed: int) -> SizeChange:
     sizes = np.array([row.text_size or 0 for row in rows], np.int64)
     before = np.array([row.baseline_text_size or 0 for row in rows], np.int64)
-    projects = [row.project or "" for row in rows]
+    projects = [row.project or "" for row in rows if isinstance(row, EvaluationRow)]
     return SizeChange(
         len(rows),
         int(sizes.sum()),
@@ -246,21 +246,14 @@ def _sizes_of(rows: Sequence[EvaluationRow], seed: int) -> SizeChange:
 def _linked(rows: Sequence[LinkedRow], products: set[tuple[str, ...]], seed: int) -> _LinkedSizes:
     done = [row for row in rows if _is_whole(row)]
     done.sort(key=lambda row: row.product)  # builds link in any order; intervals are the same
-
-    def sizes(some: Sequence[LinkedRow]) -> SizeChange:
-        size = np.array([row.text_size or 0 for row in some], np.int64)
-        before = np.array([row.baseline_text_size or 0 for row in some], np.int64)
-        interval = _interval(size, before, np.arange(len(some)), seed)
-        return SizeChange(len(some), int(size.sum()), int(before.sum()), interval)
-
     seen = [row for row in done if row.trained]
     return _LinkedSizes(
         rows[0].link,
         len(rows),
         sum(not _is_measured(row) for row in rows),
         sum(bool(row.missing) for row in rows),
-        sizes([row for row in done if key_of(row) in products and not row.trained]),
-        sizes(seen) if seen else None,
+        _sizes_of([row for row in done if key_of(row) in products and not row.trained], seed),
+        _sizes_of(seen, seed) if seen else None,
     )
 
 
