@@ -10,7 +10,7 @@ linked once.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
@@ -238,8 +238,8 @@ class _Part:
 
     def __init__(self, rows: DatasetRows, features: Sequence[TensorSpec]) -> None:
         self.rows = rows
-        self._worth, self._flips = _read_worth(rows)
-        inputs, decisions, worth, keys = [], [], [], list[bytes]()
+        known, self._flips = _read_worth(rows)
+        inputs, decisions, found, keys = [], [], list[float](), list[bytes]()
         decision = rows.header.features[-1].name
         for batch in _batches(rows):
             inputs.append(_matrix(batch, [spec.name for spec in features]))
@@ -248,16 +248,14 @@ class _Part:
                 raise CorpusError(f"{rows.root}: column {decision}: expected 0 or 1, found {others[0]}")
             decisions.append(decided.astype(np.int64))
             for module, key in zip(_text(batch, "module"), _keys(batch, rows), strict=True):
-                worth.append(self._worth.get(_with_module(key, module), np.nan))
+                found.append(known.get(_with_module(key, module), np.nan))
                 keys.append(key)
         self.inputs = np.concatenate(inputs)
         self.decisions = np.concatenate(decisions)
-        self._known = ~np.isnan(np.array(worth))
-        counts = defaultdict[bytes, int](int)
-        for key in keys:
-            counts[key] += 1
+        worth, counts = np.array(found), Counter(keys)
+        self._known = ~np.isnan(worth)
         copies = np.array([counts[key] for key in keys], np.float64)
-        cut = np.clip(np.nan_to_num(np.array(worth), nan=_USUAL_WORTH), _LEAST_WORTH, _MOST_WORTH)
+        cut = np.clip(np.nan_to_num(worth, nan=_USUAL_WORTH), _LEAST_WORTH, _MOST_WORTH)
         self.weights = cut / _USUAL_WORTH / copies
 
     def facts(self, bodies_known: int) -> DataFacts:

@@ -308,14 +308,13 @@ class _Practice:
                 self._point(number, numbers)
             if last or self._gets_no_better():
                 break
-        best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
         return Practised(
             policy=self._limited(self._best_numbers),
             seen=self._all_seen,
             data=examples.data,
             decisions=sum(one.decisions for one in examples.data),
             curve=tuple(self._curve),
-            best=best,
+            best=self._best,
             measure="weighed objects" if self._watched.rollouts.linked else "objects",
             compiles=self._done,
             worst=tuple((str(module), int(size), int(before)) for module, size, before in self._worst),
@@ -432,15 +431,14 @@ class _Practice:
         ground = self._ground
         for step in count(1):
             candidates, chosen = learner.ask()
-            places = [ground.places[number] for number in chosen]
-
-            def changes(candidates: Any = candidates, places: Any = places, step: int = step) -> list[float]:
+            if (changes := self._taught(step)) is None:
+                places = [ground.places[number] for number in chosen]
                 policies = [self._policy(numbers) for numbers in candidates]
                 outcomes = self._compile(step, [Attempt(place, policy) for policy in policies for place in places])
                 size = len(places)
-                return [ground.sum(places, outcomes[at : at + size]) for at in range(0, len(outcomes), size)]
-
-            learner.tell(self._once(f"step-{step:05d}", changes))
+                changes = [ground.sum(places, outcomes[at : at + size]) for at in range(0, len(outcomes), size)]
+                self._keep(step, changes)
+            learner.tell(changes)
             yield learner.numbers, learner.compiles_of_step
 
     def _climb(self, learner: Gradient) -> Iterator[tuple[Doubles, int]]:
@@ -448,21 +446,20 @@ class _Practice:
         ground = self._ground
         for step in count(1):
             asked = learner.ask(step)
-
-            def state(asked: Any = asked, step: int = step) -> dict[str, Any]:
+            if (state := self._taught(step)) is None:
                 policy = self._policy(learner.numbers)
                 attempts = [Attempt(ground.places[number], policy, drawn) for number, drawn in asked]
                 outcomes = self._compile(step, attempts, logs=True)
-                logs = self._ground.rollouts.decisions(_folder_of(step), outcomes)
+                logs = ground.rollouts.decisions(_folder_of(step), outcomes)
                 episodes = [
                     self._episode(number, ground.change(ground.places[number], outcome), next(logs))
                     for (number, _), outcome in zip(asked, outcomes, strict=True)
                     if outcome.log is not None
                 ]
                 learner.tell(episodes)
-                return learner.state
-
-            learner.restore(self._once(f"step-{step:05d}", state))
+                state = learner.state
+                self._keep(step, state)
+            learner.restore(state)
             yield learner.numbers, learner.compiles_of_step
 
     def _episode(self, module: int, change: float, states: dict[str, Any]) -> Episode:
@@ -475,23 +472,29 @@ class _Practice:
 
         return self._ground.rollouts.step(_folder_of(step), attempts, logs=logs, progress=progress)
 
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what was made under a name, or make it; the compiles under way are forgotten then."""
-        path = self._work / f"{name}.json"
-        if (known := read_note(path)) is not None:
-            return known
-        made = make()
-        write_atomically(path, json.dumps(made).encode())
-        self._ground.rollouts.forget(_folder_of(int(name.rpartition("-")[2])))
-        return made
+    def _taught(self, step: int) -> Any:
+        """Return what a step taught before; None if it was not done."""
+        return read_note(self._step_path(step))
+
+    def _keep(self, step: int, taught: Any) -> None:
+        """Keep what a step taught; its compiles are forgotten then."""
+        write_atomically(self._step_path(step), json.dumps(taught).encode())
+        self._ground.rollouts.forget(_folder_of(step))
+
+    def _step_path(self, step: int) -> Path:
+        return self._work / f"step-{step:05d}.json"
 
     # The curve.
 
+    @property
+    def _best(self) -> int:
+        """The place of the best point."""
+        return min(range(len(self._curve)), key=lambda at: self._curve[at].score)
+
     def _gets_no_better(self) -> bool:
         """Whether training should stop: a policy that decides as at first may still be on its way."""
-        best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
         moved = any(point.changes != self._curve[0].changes for point in self._curve)
-        return moved and len(self._curve) - 1 - best >= _PATIENCE
+        return moved and len(self._curve) - 1 - self._best >= _PATIENCE
 
     def _point(self, number: int, numbers: Doubles) -> None:
         """Compile the watched modules by the policy so far, and add what comes of it to the curve."""
@@ -506,7 +509,7 @@ class _Practice:
             watched.rollouts.forget(name)
         changes, worst = known
         self._curve.append(CurvePoint(self._done, tuple(changes)))
-        if min(self._curve, key=lambda one: one.score) is self._curve[-1]:
+        if self._best == len(self._curve) - 1:
             self._worst, self._best_numbers = worst, numbers
         shown = ", ".join(f"{100 * change:+.2f} %" for change in changes)
         self._listener.announce(f"after {counted(self._done, 'compile')}: {shown}")
