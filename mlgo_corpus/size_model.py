@@ -22,7 +22,16 @@ from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, several
 from mlgo_corpus.learn.boosting import need_lightgbm
-from mlgo_corpus.learn.size import ENOUGH_HELD, FittedSizes, SizeOptions, fit_sizes
+from mlgo_corpus.learn.card import feature_parts
+from mlgo_corpus.learn.size import (
+    ENOUGH_HELD,
+    FEATURES_OF_TREE,
+    FUNCTIONS_OF_TREE,
+    LEAST_IN_LEAF,
+    FittedSizes,
+    SizeOptions,
+    fit_sizes,
+)
 from mlgo_corpus.policies.artefact import POLICY_FILES, POLICY_NAME
 from mlgo_corpus.policies.models import Doubles
 from mlgo_corpus.policies.sizes.inputs import choose_features, inputs_of, names_of
@@ -36,7 +45,6 @@ _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 _ARRAYS: Final = ("inputs", "sizes", "bodies", "sides", "targets", "levels")
 _NEEDED: Final = (LABEL, "body_digest", "split")
 _CLASSES: Final = (0, 16, 64, 256, 1024)
-_IMPORTANT: Final = 15
 _SHOWN_KINDS: Final = 12
 
 
@@ -206,9 +214,9 @@ def train_size_model(
             "trees": options.trees,
             "leaves": options.leaves,
             "rate": options.rate,
-            "least_in_leaf": options.least_in_leaf,
-            "share": options.share,
-            "some": options.some,
+            "least_in_leaf": LEAST_IN_LEAF,
+            "share": FEATURES_OF_TREE,
+            "some": FUNCTIONS_OF_TREE,
             "seed": options.seed,
         },
         "data": [
@@ -452,10 +460,7 @@ def _card(
             f"Of {markdown_code(one.name)}, without {counted(one.seen, 'function')} whose body it was trained on:"
         )
         parts.append(markdown_table(heading, rows))
-    important = list(fitted.importance.items())[:_IMPORTANT]
-    parts += ["## Features", "By the share of the loss that their splits save:"]
-    rows_of = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in important]
-    parts.append(markdown_table(("feature", "share"), rows_of))
+    parts += feature_parts(fitted.importance, "By the share of the loss that their splits save:")
     return "\n\n".join(parts) + "\n"
 
 

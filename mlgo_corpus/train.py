@@ -1,4 +1,4 @@
-"""The train stage: a policy that learns from datasets of better decisions."""
+"""The train stage: a policy learned from the decisions of searches, or from real compiles."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_folder
-from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.names import distinct_names
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, human_seconds, os_reason, several
 from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
-from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
-from mlgo_corpus.learn.card import practised_card
+from mlgo_corpus.learn.boosting import LEAST_IN_LEAF, BoostingOptions, Fitted, fit_trees, need_lightgbm
+from mlgo_corpus.learn.card import imitation_card, practised_card
 from mlgo_corpus.learn.evolution import need_cma
 from mlgo_corpus.learn.examples import (
     DataFacts,
@@ -52,7 +51,7 @@ from mlgo_corpus.learn.practice import (
 from mlgo_corpus.learn.tuning import CANDIDATES, Tried, best_of, threshold_of, tune
 from mlgo_corpus.policies.artefact import POLICY_FILES, check_name
 from mlgo_corpus.policies.learned import LearnedPolicy
-from mlgo_corpus.policies.seen import MOST_BITCODE, SEEN_KEY
+from mlgo_corpus.policies.seen import MOST_BITCODE, SEEN_KEY, Seen
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.rollouts.run import RolloutRequest
 from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
@@ -302,7 +301,7 @@ def train_policy(
     def learned(datasets: Sequence[Path]) -> tuple[LearnedPolicy, Examples, Fitted]:
         examples = read_examples(datasets, jobs=jobs or available_cpus(), languages=languages)
         fitted = fit_trees(examples, boosting, told("fitting"))
-        training = _training_of(algorithm, examples, boosting, fitted)
+        used = {"trees": trees, "leaves": leaves, "rate": boosting.rate, "least_in_leaf": LEAST_IN_LEAF, "seed": seed}
         made = LearnedPolicy(
             name,
             INLINING,
@@ -310,7 +309,7 @@ def train_policy(
             fitted.trees,
             threshold=limit,
             languages=examples.languages,
-            training=training,
+            training=_training_of(algorithm, fitted.library, used, examples.data, examples.seen),
         )
         return made, examples, fitted
 
@@ -366,25 +365,21 @@ def train_policy(
     policy = replace(
         policy,
         metrics=metrics,
-        card=_card(policy, examples, fitted, probability, shown, tried),
+        card=imitation_card(policy, examples, fitted, probability, shown, tried),
     )
-    policy.save(output, force=force)
-    return TrainReport(
-        output=output,
-        name=name,
-        digest=policy.digest,
+    return _saved(
+        policy,
+        output,
+        force=force,
+        started=started,
         algorithm=algorithm,
         data=examples.data,
         decisions=len(examples.decisions),
-        languages=policy.languages,
-        features=tuple(spec.name for spec in examples.features),
         model=fitted.trees.described(),
-        bytes=sum(path.stat().st_size for path in output.iterdir()),
         probability=probability,
         validation=tried,
         importance=fitted.importance,
         hints=(*_hints(examples, tried), *known, *_idle_hints(idle)),
-        seconds=time.perf_counter() - started,
     )
 
 
@@ -412,16 +407,14 @@ def _save_practised(
     importance = importance_of(practised.policy, practised.states)
     policy = replace(
         practised.policy,
-        training={
-            "tool": "mlgo-corpus",
-            "version": __version__,
-            "algorithm": options.algorithm,
-            "library": practised.library,
-            "options": {"neurons": options.neurons, "budget": options.budget, "seed": options.seed},
-            "data": _data_of(practised.data),
-            "corpora": list(corpora),
-            SEEN_KEY: practised.seen.as_json(),
-        },
+        training=_training_of(
+            options.algorithm,
+            practised.library,
+            {"neurons": options.neurons, "budget": options.budget, "seed": options.seed},
+            practised.data,
+            practised.seen,
+            corpora=list(corpora),
+        ),
         metrics={
             "importance": importance,
             "differences": differences_of(practised.policy, practised.states),
@@ -436,27 +429,38 @@ def _save_practised(
         },
         card=practised_card(practised, options, corpora, watched, importance),
     )
+    return _saved(
+        policy,
+        output,
+        force=force,
+        started=started,
+        algorithm=options.algorithm,
+        data=practised.data,
+        decisions=practised.decisions,
+        model=f"{policy.kind}, {policy.model.described()}",
+        probability=_USUAL_PROBABILITY,
+        validation=(),
+        importance=importance,
+        hints=practised.hints,
+        task=options.task,
+        curve=practised.curve,
+        compiles=practised.compiles,
+        measure=practised.measure,
+    )
+
+
+def _saved(policy: LearnedPolicy, output: Path, *, force: bool, started: float, **how: Any) -> TrainReport:
+    """Write a policy, and return the report of it; ``how`` is what the policy itself does not tell."""
     policy.save(output, force=force)
     return TrainReport(
         output=output,
         name=policy.name,
         digest=policy.digest,
-        algorithm=options.algorithm,
-        data=practised.data,
-        decisions=practised.decisions,
         languages=policy.languages,
         features=tuple(spec.name for spec in policy.features),
-        model=f"{policy.kind}, {policy.model.described()}",
         bytes=sum(path.stat().st_size for path in output.iterdir()),
-        probability=_USUAL_PROBABILITY,
-        validation=(),
-        importance=importance,
-        hints=practised.hints,
         seconds=time.perf_counter() - started,
-        task=options.task,
-        curve=practised.curve,
-        compiles=practised.compiles,
-        measure=practised.measure,
+        **how,
     )
 
 
@@ -478,28 +482,22 @@ def _corpus_of(dataset: Path) -> Any:
     return key.get("corpus", dataset) if isinstance(key, dict) else dataset
 
 
-def _training_of(algorithm: str, examples: Examples, options: BoostingOptions, fitted: Fitted) -> Mapping[str, Any]:
+def _training_of(
+    algorithm: str, library: str, options: Mapping[str, Any], data: Sequence[DataFacts], seen: Seen, **more: Any
+) -> Mapping[str, Any]:
     return {
         "tool": "mlgo-corpus",
         "version": __version__,
         "algorithm": algorithm,
-        "library": fitted.library,
-        "options": {
-            "trees": options.trees,
-            "leaves": options.leaves,
-            "rate": options.rate,
-            "least_in_leaf": options.least_in_leaf,
-            "seed": options.seed,
-        },
-        "data": _data_of(examples.data),
-        SEEN_KEY: examples.seen.as_json(),
+        "library": library,
+        "options": options,
+        "data": [
+            {"corpus": one.name, "sha256": one.digest, "modules": one.modules, "decisions": one.decisions}
+            for one in data
+        ],
+        **more,
+        SEEN_KEY: seen.as_json(),
     }
-
-
-def _data_of(data: Sequence[DataFacts]) -> list[dict[str, Any]]:
-    return [
-        {"corpus": one.name, "sha256": one.digest, "modules": one.modules, "decisions": one.decisions} for one in data
-    ]
 
 
 def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
@@ -523,41 +521,3 @@ def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
 
 def _idle_hints(idle: Iterable[str]) -> Iterator[str]:
     return (f"{one}: LLVM had nothing to decide in it" for one in idle)
-
-
-def _card(
-    policy: LearnedPolicy,
-    examples: Examples,
-    fitted: Fitted,
-    probability: float,
-    corpora: Sequence[str],
-    tried: Sequence[Tried],
-) -> str:
-    """Return the policy's README.md."""
-    rows = [
-        (markdown_code(one.name, in_table=True), str(one.modules), str(one.decisions), str(one.flips))
-        for one in examples.data
-    ]
-    parts = [
-        f"# {policy.name}",
-        f"Decides which calls LLVM inlines, to make code small: {fitted.trees.described()}, fitted by "
-        f"{fitted.library} to the best decisions that searches found. Made by mlgo-corpus {__version__}.",
-        f"A call is inlined if the model gives it a probability of more than {probability:g}."
-        + (f" It decides in {' and '.join(policy.languages)} only." if policy.languages else ""),
-        "## Data",
-        markdown_table(("corpus", "modules", "decisions", "flips"), rows),
-        "## Validation",
-    ]
-    if tried:
-        heading = ("threshold", *(markdown_code(name, in_table=True) for name in corpora))
-        body = [(f"{one.probability:g}", *(f"{100 * change:+.2f} %" for change in one.changes)) for one in tried]
-        parts += [
-            "Text against LLVM's own decisions, the mean of objects, products, and products with gc and folding:",
-            markdown_table(heading, body),
-        ]
-    else:
-        parts.append("None: the threshold was not tuned.")
-    important = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in fitted.importance.items()]
-    parts += ["## Features", "By the share of the loss that their splits save:"]
-    parts.append(markdown_table(("feature", "share"), important[:15]))
-    return "\n\n".join(parts) + "\n"

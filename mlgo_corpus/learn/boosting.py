@@ -31,6 +31,8 @@ _PART_FOR_EACH_TREE: Final = {"bagging_fraction": 0.4, "bagging_freq": 1, "featu
 _PART_OF_FEW: Final = {"feature_fraction": 0.8}
 _FEW: Final = 1000
 _USUAL_RATE: Final = 0.05
+LEAST_IN_LEAF: Final = 150
+"""Examples in a leaf, at least; of few examples, a hundredth."""
 # The learning rate, summed over the trees.
 _MOST_LEARNT: Final = 9.0
 
@@ -43,14 +45,12 @@ class BoostingOptions:
         trees: how many.
         leaves: of each tree, at most.
         rate: the learning rate: less for many trees, which are to learn more evenly, and no more.
-        least_in_leaf: examples in a leaf, at least; of few examples, a hundredth.
         seed: of the choice of examples and features for each tree.
     """
 
     trees: int = 120
     leaves: int = 15
     rate: float = _USUAL_RATE
-    least_in_leaf: int = 150
     seed: int = 0
 
     @classmethod
@@ -106,7 +106,7 @@ def fit_trees(
         "objective": "binary",
         "num_leaves": options.leaves,
         "learning_rate": options.rate,
-        "min_data_in_leaf": least_in_leaf(options.least_in_leaf, len(examples.decisions)),
+        "min_data_in_leaf": least_in_leaf(LEAST_IN_LEAF, len(examples.decisions)),
         **(_PART_FOR_EACH_TREE if len(examples.decisions) >= _FEW else _PART_OF_FEW),
         "seed": options.seed,
     }

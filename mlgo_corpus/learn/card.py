@@ -1,4 +1,4 @@
-"""The card of a policy that was trained on real compiles."""
+"""The cards of trained policies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Final
 from mlgo_corpus import __version__
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
+from mlgo_corpus.learn.boosting import Fitted
+from mlgo_corpus.learn.examples import Examples
 from mlgo_corpus.learn.practice import EVOLUTION, PracticeOptions, Practised
+from mlgo_corpus.learn.tuning import Tried
+from mlgo_corpus.policies.learned import LearnedPolicy
 
 _FEATURES: Final = 15
 _DECIDES: Final = {INLINING: "which calls LLVM inlines", EVICTION: "which live ranges give way in registers"}
@@ -41,7 +45,6 @@ def practised_card(
         (markdown_code(one.name, in_table=True), str(one.modules), str(one.decisions), f"{one.inlined:.1%}")
         for one in practised.data
     ]
-    important = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in importance.items()]
     parts = [
         f"# {policy.name}",
         f"Decides {_DECIDES[options.task]}, to make code small: a {policy.kind} of {policy.model.described()}, trained "
@@ -62,6 +65,56 @@ def practised_card(
             (markdown_code(module, in_table=True), str(size), str(before)) for module, size, before in practised.worst
         ]
         parts += ["Modules that grew most:", markdown_table(("module", "text", "by LLVM's decisions"), grew)]
-    parts += ["## Features", "By how much the scores change without them:"]
-    parts.append(markdown_table(("feature", "share"), important[:_FEATURES]))
+    parts += feature_parts(importance, "By how much the scores change without them:")
     return "\n\n".join(parts) + "\n"
+
+
+def imitation_card(
+    policy: LearnedPolicy,
+    examples: Examples,
+    fitted: Fitted,
+    probability: float,
+    corpora: Sequence[str],
+    tried: Sequence[Tried],
+) -> str:
+    """Return the README.md of a policy that imitates.
+
+    Args:
+        policy: the policy.
+        examples: what it learned from.
+        fitted: its model.
+        probability: above which a call is inlined.
+        corpora: the names of the validation corpora.
+        tried: what thresholds made of them.
+    """
+    rows = [
+        (markdown_code(one.name, in_table=True), str(one.modules), str(one.decisions), str(one.flips))
+        for one in examples.data
+    ]
+    parts = [
+        f"# {policy.name}",
+        f"Decides which calls LLVM inlines, to make code small: {fitted.trees.described()}, fitted by "
+        f"{fitted.library} to the best decisions that searches found. Made by mlgo-corpus {__version__}.",
+        f"A call is inlined if the model gives it a probability of more than {probability:g}."
+        + (f" It decides in {' and '.join(policy.languages)} only." if policy.languages else ""),
+        "## Data",
+        markdown_table(("corpus", "modules", "decisions", "flips"), rows),
+        "## Validation",
+    ]
+    if tried:
+        heading = ("threshold", *(markdown_code(name, in_table=True) for name in corpora))
+        body = [(f"{one.probability:g}", *(f"{100 * change:+.2f} %" for change in one.changes)) for one in tried]
+        parts += [
+            "Text against LLVM's own decisions, the mean of objects, products, and products with gc and folding:",
+            markdown_table(heading, body),
+        ]
+    else:
+        parts.append("None: the threshold was not tuned.")
+    parts += feature_parts(fitted.importance, "By the share of the loss that their splits save:")
+    return "\n\n".join(parts) + "\n"
+
+
+def feature_parts(importance: Mapping[str, float], told: str) -> tuple[str, str, str]:
+    """Return the section of the features that count most; ``told`` is how that was found out."""
+    rows = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in importance.items()]
+    return "## Features", told, markdown_table(("feature", "share"), rows[:_FEATURES])

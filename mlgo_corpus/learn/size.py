@@ -25,6 +25,13 @@ from mlgo_corpus.policies.models import Doubles, Rule, Trees
 ENOUGH_HELD: Final = 100
 """With fewer functions that are held back, an interval may well hold less than it is to hold."""
 
+LEAST_IN_LEAF: Final = 5
+"""Functions in a leaf, at least; of few functions, a hundredth."""
+
+FEATURES_OF_TREE: Final = 0.6
+FUNCTIONS_OF_TREE: Final = 0.7
+"""The shares of the features and functions that each tree may use."""
+
 # An error of a byte counts alike in all functions that are smaller.
 _SMALL: Final = 8.0
 # The penalty of a squared weight, in squared relative errors: it keeps features of few functions from fitting these
@@ -41,8 +48,6 @@ class SizeOptions:
         trees: how many, for the size; half of them for each end of the interval.
         leaves: of each tree, at most.
         rate: the learning rate.
-        least_in_leaf: functions in a leaf, at least; of few functions, a hundredth.
-        share: of the features that each tree may use; ``some`` of the functions.
         coverage: of the interval.
         seed: of the choice of features and functions for each tree.
     """
@@ -50,9 +55,6 @@ class SizeOptions:
     trees: int = 800
     leaves: int = 31
     rate: float = 0.03
-    least_in_leaf: int = 5
-    share: float = 0.6
-    some: float = 0.7
     coverage: float = 0.9
     seed: int = 0
 
@@ -115,9 +117,9 @@ def fit_sizes(
             **goal,
             "num_leaves": options.leaves,
             "learning_rate": options.rate,
-            "min_data_in_leaf": least_in_leaf(options.least_in_leaf, len(sizes)),
-            "feature_fraction": options.share,
-            "bagging_fraction": options.some,
+            "min_data_in_leaf": least_in_leaf(LEAST_IN_LEAF, len(sizes)),
+            "feature_fraction": FEATURES_OF_TREE,
+            "bagging_fraction": FUNCTIONS_OF_TREE,
             "bagging_freq": 1,
             "seed": options.seed,
         }
