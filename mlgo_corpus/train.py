@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
@@ -114,6 +115,16 @@ class TrainReport(Report):
     curve: tuple[CurvePoint, ...] = ()
     compiles: int = 0
     measure: str = "objects and products"
+
+
+class _Imitation(NamedTuple):
+    """How to imitate; parameters are those of `train_policy`, and ``probability`` is the threshold if none is tuned."""
+
+    rounds: int
+    budget: int
+    boosting: BoostingOptions
+    probability: float
+    languages: Sequence[str]
 
 
 def train_policy(
@@ -241,42 +252,62 @@ def train_policy(
     if threshold is not None and validation:
         raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
     probability = _USUAL_PROBABILITY if threshold is None else threshold
-    limit = threshold_of(probability)
+    threshold_of(probability)
     check_folder(output, known=POLICY_FILES, force=force)
     limits = Limits(timeout, memory_limit)
     limits.check()
-    watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
-    shown, searched = distinct_names(validation), distinct_names(corpora)
-    edits = CommandEdits(trusted=trust_corpus)
-    cache = cache_folder(cache)
-    datasets = [Path(path) for path in data]
-    idle = {str(path): None for path in datasets if not has_decisions(path)}
-    datasets = [path for path in datasets if str(path) not in idle]
-    how: dict[str, Any] = {"jobs": jobs, "cache": cache, "engine": engine}
-    if algorithm != _IMITATION:
+    request = RolloutRequest(compiler, CommandEdits(trusted=trust_corpus), limits, task)
+    listener = Listener(progress or (lambda *_: None), announce or (lambda _: None))
+    idle = {str(path): None for path in map(Path, data) if not has_decisions(path)}
+    datasets = [path for path in map(Path, data) if str(path) not in idle]
+    how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder(cache), "engine": engine}
+    if algorithm == _IMITATION:
+        imitation = _Imitation(rounds, budget, BoostingOptions.of(trees, leaves, seed), probability, languages)
+        report = _imitate(
+            *(name, datasets, corpora, validation, imitation, request, output, listener, idle),
+            force=force,
+            started=started,
+            **how,
+        )
+    else:
         if algorithm == EVOLUTION:
             need_cma()
         options = PracticeOptions(
             task, algorithm, _USUAL_NEURONS[task, algorithm] if neurons is None else neurons, budget, seed
         )
-        listener = Listener(progress or (lambda *_: None), announce or (lambda _: None))
-        practised = practise(
-            name,
-            datasets,
-            corpora,
-            validation,
-            options,
-            RolloutRequest(compiler, edits, limits, task),
-            output.with_name(f"{output.name}.searches") / algorithm,
-            listener,
-            **how,
-        )
-        practised = replace(practised, hints=(*practised.hints, *_idle_hints(idle)))
-        return _save_practised(practised, options, output, searched, shown, force=force, started=started)
+        work = output.with_name(f"{output.name}.searches") / algorithm
+        practised = practise(name, datasets, corpora, validation, options, request, work, listener, **how)
+        shown, searched = distinct_names(validation), distinct_names(corpora)
+        report = _save_practised(practised, options, output, searched, shown, force=force, started=started)
+    return replace(report, hints=(*report.hints, *(f"{one}: LLVM had nothing to decide in it" for one in idle)))
+
+
+def _imitate(
+    name: str,
+    datasets: Sequence[Path],
+    corpora: Sequence[Path | str],
+    validation: Sequence[Path | str],
+    options: _Imitation,
+    request: RolloutRequest,
+    output: Path,
+    listener: Listener,
+    idle: dict[str, None],
+    *,
+    force: bool,
+    started: float,
+    jobs: int | None,
+    cache: Path,
+    engine: EngineChoice,
+) -> TrainReport:
+    """Learn from datasets, search corpora from what that taught and learn again, tune the threshold, and write it all.
+
+    Corpora in which there is nothing to decide are added to ``idle``, where the datasets are that have no decisions.
+    """
     need_lightgbm()
+    watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
     if watched or ground:  # say at once if there is no compiler for what comes after the first fit
         choose_compiler(
-            compiler,
+            request.compiler,
             find_task(INLINING),
             "never",
             INTERACTIVE,
@@ -285,54 +316,52 @@ def train_policy(
             jobs=jobs or available_cpus(),
             says_more=need_plugin(datasets),
         )
-    compiles = rounds * budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched))
-    if announce is not None and compiles:
-        announce(_foretold(data, compiles, jobs or available_cpus()))
-
-    def told(what: str) -> Callable[[int, int, str], None]:
-        def show(done: int, total: int, note: str) -> None:
-            if progress is not None:
-                progress(what, done, total, note)
-
-        return show
-
-    boosting = BoostingOptions.of(trees, leaves, seed)
+    if compiles := options.rounds * options.budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched)):
+        listener.announce(_foretold((*datasets, *idle), compiles, jobs or available_cpus()))
+    shown, searched = distinct_names(validation), distinct_names(corpora)
+    how: dict[str, Any] = {"jobs": jobs, "cache": cache, "engine": engine}
 
     def learned(datasets: Sequence[Path]) -> tuple[LearnedPolicy, Examples, Fitted]:
-        examples = read_examples(datasets, jobs=jobs or available_cpus(), languages=languages)
-        fitted = fit_trees(examples, boosting, told("fitting"))
-        used = {"trees": trees, "leaves": leaves, "rate": boosting.rate, "least_in_leaf": LEAST_IN_LEAF, "seed": seed}
+        examples = read_examples(datasets, jobs=jobs or available_cpus(), languages=options.languages)
+        fitted = fit_trees(examples, options.boosting, partial(listener.progress, "fitting"))
+        used = {
+            "trees": options.boosting.trees,
+            "leaves": options.boosting.leaves,
+            "rate": options.boosting.rate,
+            "least_in_leaf": LEAST_IN_LEAF,
+            "seed": options.boosting.seed,
+        }
         made = LearnedPolicy(
             name,
             INLINING,
             examples.features,
             fitted.trees,
-            threshold=limit,
+            threshold=threshold_of(options.probability),
             languages=examples.languages,
-            training=_training_of(algorithm, fitted.library, used, examples.data, examples.seen),
+            training=_training_of(_IMITATION, fitted.library, used, examples.data, examples.seen),
         )
         return made, examples, fitted
 
     policy, examples, fitted = learned(datasets)
-    for number in range(1, rounds + 1) if corpora else ():
+    for number in range(1, options.rounds + 1) if corpora else ():
         place = output.with_name(f"{output.name}.searches") / f"round-{number}"
         policy.save(place / "policy", force=True)
-        request = SearchRequest(
-            budget=budget,
+        search = SearchRequest(
+            budget=options.budget,
             start=str(place / "policy"),
             also=("default",),  # what it learns is its own
-            compiler=compiler,
-            seed=seed,
-            edits=edits,
-            limits=limits,
+            compiler=request.compiler,
+            seed=options.boosting.seed,
+            edits=request.edits,
+            limits=request.limits,
         )
         for at, (corpus, corpus_name) in enumerate(zip(corpora, searched, strict=True), 1):
-            show = told(f"round {number}, {corpus_name}")
+            show = partial(listener.progress, f"round {number}, {corpus_name}")
             dataset = place / f"{at}-{ground[at - 1].name}"
             found = _search(
                 corpus,
                 dataset,
-                request,
+                search,
                 force=force,
                 progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),
                 **how,
@@ -343,19 +372,22 @@ def train_policy(
             # The latest search of a corpus replaces earlier ones: it was made at the states that this policy reaches.
             datasets = [one for one in datasets if _corpus_of(one) != _corpus_of(dataset)] + [dataset]
         policy, examples, fitted = learned(datasets)
+    probability = options.probability
     tried: tuple[Tried, ...] = ()
     known: tuple[str, ...] = ()
     if validation:
-        trace = TraceRequest(compiler=compiler, names=False, edits=edits, limits=limits)
+        trace = TraceRequest(compiler=request.compiler, names=False, edits=request.edits, limits=request.limits)
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             with scratch_folder(output.parent) as work:
-                tried, known = tune(policy, validation, trace, work, told("tuning"), **how)
+                tried, known = tune(policy, validation, trace, work, partial(listener.progress, "tuning"), **how)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = best_of(tried).probability
     policy = replace(policy, threshold=threshold_of(probability))
-    states = read_states(open_datasets(datasets, languages), (spec.name for spec in policy.features), examples.linkages)
+    states = read_states(
+        open_datasets(datasets, options.languages), (spec.name for spec in policy.features), examples.linkages
+    )
     metrics = {
         "importance": fitted.importance,
         "differences": differences_of(policy, states),
@@ -372,14 +404,14 @@ def train_policy(
         output,
         force=force,
         started=started,
-        algorithm=algorithm,
+        algorithm=_IMITATION,
         data=examples.data,
         decisions=len(examples.decisions),
         model=fitted.trees.described(),
         probability=probability,
         validation=tried,
         importance=fitted.importance,
-        hints=(*_hints(examples, tried), *known, *_idle_hints(idle)),
+        hints=(*_hints(examples, tried), *known),
     )
 
 
@@ -517,7 +549,3 @@ def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
     elif any(change > 0 for change in best.changes):
         hints.append("a validation corpus grows: more data of its kind would help")
     return hints
-
-
-def _idle_hints(idle: Iterable[str]) -> Iterator[str]:
-    return (f"{one}: LLVM had nothing to decide in it" for one in idle)
