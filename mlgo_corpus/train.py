@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.limits import Limits, check_count, check_once, real_number, whole_number
+from mlgo_corpus.compilers.limits import MOST_COMPILES, Limits, check_count, check_once, real_number, whole_number
 from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, MadeOtherwiseError, read_key
@@ -237,7 +237,7 @@ def train_policy(
         raise UsageError(f"{algorithm} has no threshold of probability", option="threshold")
     check_count("jobs", jobs)
     check_count("rounds", rounds)
-    check_count("budget", budget)
+    check_count("budget", budget, most=MOST_COMPILES)
     check_count("neurons", neurons, least=0, most=_MOST_NEURONS)
     if budget is not None and not corpora:
         raise UsageError("expected a corpus to compile, too", option="budget", value=budget)
@@ -264,7 +264,15 @@ def train_policy(
     if algorithm == _IMITATION:
         imitation = _Imitation(rounds, budget, BoostingOptions.of(trees, leaves, seed), probability, languages)
         report = _imitate(
-            *(name, datasets, corpora, validation, imitation, request, output, listener, idle),
+            name,
+            datasets,
+            corpora,
+            validation,
+            imitation,
+            request,
+            output,
+            listener,
+            idle,
             force=force,
             started=started,
             **how,
