@@ -5,7 +5,7 @@ column      meaning
 ==========  ==========================================================================================
 ``caller``  the function that the call is in: its name in the module's IR
 ``callee``  the function that is called: its name in the IR; with the module it is a key of
-            functions.parquet and of the table of native sizes
+            functions.parquet, and of the table of native sizes, where it has no row if nothing is left of it
 ``line``    the call's line in its source; null without debug information
 ``column``  the call's column there; null without debug information
 ==========  ==========================================================================================

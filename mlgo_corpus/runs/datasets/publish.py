@@ -134,9 +134,9 @@ def _published(
 
 def _renamed(error: MlgoCorpusError, local: str, shown: str) -> MlgoCorpusError:
     """Return an error that names the URL instead of the local path."""
-    if type(error) is UsageError and local in str(error):
+    if isinstance(error, UsageError) and local in str(error):
         value = None if error.value is None else error.value.replace(local, shown)
-        return UsageError(error.message.replace(local, shown), option=error.option, value=value)
+        return type(error)(error.message.replace(local, shown), option=error.option, value=value)
     if type(error) in (MlgoCorpusError, CorpusError) and local in str(error):
         return type(error)(str(error).replace(local, shown))
     return error
