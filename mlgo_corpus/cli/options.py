@@ -168,6 +168,18 @@ def with_workers(progress: Update, engine: EngineChoice) -> Update:
     return update
 
 
+def refuse(context: typer.Context, because: str, *names: str) -> None:
+    """Refuse parameters that would do nothing, also with their default values; the first that was typed is named.
+
+    Raises:
+        UsageError: one was typed.
+    """
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(because, option=name)
+
+
 _Filled = TypeVar("_Filled")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import bar, begins_again, draws_blocks, out, plain, print_json, show_hints, table, verb
-from mlgo_corpus.cli.options import JsonOutput
+from mlgo_corpus.cli.options import JsonOutput, refuse
 from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class _GroupedBy(StrEnum):
 @verb
 @begins_again()
 def stats(
+    context: typer.Context,
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL.")],
     by: Annotated[_GroupedBy | None, typer.Option(help="Also sum up the modules by this property.")] = None,
     depth: Annotated[
@@ -45,6 +46,8 @@ def stats(
     """
     from mlgo_corpus.stats import corpus_stats
 
+    if by is not _GroupedBy.FOLDER:
+        refuse(context, "requires --by folder", "depth")
     found = corpus_stats(corpus, by=by, depth=depth)
     if json_output:
         print_json(found.as_json())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +32,7 @@ from mlgo_corpus.cli.options import (
     jobs_option,
     memory_limit_option,
     parse_size,
+    refuse,
     with_workers,
 )
 from mlgo_corpus.errors import UsageError
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from mlgo_corpus.train import TrainReport
 
 _FEATURES_SHOWN = 5
-_TIMEOUT_S = 60.0
 
 
 class _Algorithm(StrEnum):
@@ -63,6 +62,7 @@ class _Task(StrEnum):
 
 @verb
 def train(
+    context: typer.Context,
     output: Annotated[str, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
     data: Annotated[
         list[Path] | None,
@@ -157,7 +157,7 @@ def train(
         compiler_option("The clang for --corpus and --validation.", show_default="the best one in 'toolchain list'"),
     ] = None,
     trust_corpus: TrustCorpus = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = _TIMEOUT_S,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = 60.0,
     memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
@@ -176,31 +176,13 @@ def train(
     from mlgo_corpus.size_model import is_table
     from mlgo_corpus.train import train_policy
 
-    of_rounds = {"--rounds": rounds != 1}
-    of_trees = {"--trees": trees, "--leaves": leaves}
-    of_steps = {"--neurons": neurons is not None}
-    of_compiles = {
-        "--compiler": compiler,
-        "--trust-corpus": trust_corpus,
-        "--memory-limit": memory_limit,
-        "--timeout": timeout != _TIMEOUT_S,
-        "--engine": engine is not EngineKind.LOCAL,
-        "--ray-address": ray_address,
-    }
-    of_policies = {
-        "--task": task is not _Task.INLINING,
-        "--algorithm": algorithm is not _Algorithm.IMITATION,
-        "--corpus": corpus,
-        "--budget": budget is not None,
-        "--threshold": threshold is not None,
-        "--language": language,
-        "--jobs": jobs,
-    }
+    of_compiles = "compiler", "trust_corpus", "memory_limit", "timeout", "engine", "ray_address"
+    of_policies = "task", "algorithm", "corpus", "budget", "threshold", "language", "jobs", "rounds", "neurons"
     tables = list(map(is_table, data or ()))
     if any(tables):
         if not all(tables):
             raise UsageError("expected datasets of decisions or tables of functions, found both")
-        _refuse({**of_policies, **of_rounds, **of_steps, **of_compiles}, "a model of native size has none")
+        refuse(context, "a model of native size has none", *of_policies, *of_compiles)
         wanted = {"name": name, "trees": trees, "leaves": leaves}
         _train_sizes(
             data or [],
@@ -213,16 +195,15 @@ def train(
             **{key: value for key, value in wanted.items() if value is not None},
         )
         return
-    if features != "all":
-        raise UsageError("--features: requires tables of functions")
+    refuse(context, "requires tables of functions", "features")
     if algorithm is not _Algorithm.IMITATION:
-        _refuse({**of_rounds, **of_trees}, f"{algorithm.value} has none")
+        refuse(context, f"{algorithm.value} has none", "rounds", "trees", "leaves")
     else:
-        _refuse(of_steps, "imitation has none")
+        refuse(context, "imitation has none", "neurons")
         if not corpus:
-            _refuse(of_rounds, "requires --corpus")
+            refuse(context, "requires --corpus", "rounds")
         if not corpus and not validation:
-            _refuse(of_compiles, "requires --corpus or --validation: nothing else is compiled")
+            refuse(context, "requires --corpus or --validation: nothing else is compiled", *of_compiles)
     chosen = engine_choice(engine, ray_address, None)
     kept = nullcontext() if corpus else begins_again()
     with kept, stdout_is_ours(), progress_bar("training") as bar:
@@ -294,13 +275,6 @@ def _show_curve(report: TrainReport) -> None:
         rows.add_row(str(point.compiles), changes, f"{100 * point.score:+.2f} %", "kept" if point is best else "")
     out().print(rows)
     show_hints(report.hints)
-
-
-def _refuse(options: Mapping[str, object], because: str) -> None:
-    """Refuse the first of some options that is given: it would do nothing."""
-    for option, given in options.items():
-        if given:
-            raise UsageError(f"{option}: {because}")
 
 
 def _train_sizes(data: list[Path], output: str, *, json_output: bool, **options: Any) -> None:

@@ -33,10 +33,10 @@ from mlgo_corpus.cli.options import (
     module_filter_option,
     modules_file_option,
     parse_size,
+    refuse,
     sample_option,
     with_workers,
 )
-from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ _NO_OBJECT_HINTS = {
 @verb
 @begins_again()
 def verify(
+    context: typer.Context,
     corpus: Annotated[
         str,
         typer.Argument(metavar="CORPUS", help="The corpus: a folder, a manifest in it, a packed corpus, or its URL."),
@@ -112,11 +113,9 @@ def verify(
     """
     from mlgo_corpus.verify import verify_corpus
 
-    only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit, "--retries": retries}
-    if not rebuild and (given := next((option for option, value in only.items() if value is not None), None)):
-        raise UsageError(f"{given}: requires --rebuild")
-    if engine is not EngineKind.LOCAL and not rebuild:
-        raise UsageError(f"--engine {engine}: requires --rebuild")
+    if not rebuild:
+        of_compiles = "build_dir", "compiler", "trust_corpus", "timeout", "memory_limit"
+        refuse(context, "requires --rebuild", *of_compiles, "engine", "ray_address", "retries")
     chosen = engine_choice(engine, ray_address, retries)
     with stdout_is_ours(), progress_bar("checking") as progress:
         rebuilding = with_workers(progress, chosen)

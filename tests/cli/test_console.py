@@ -33,6 +33,9 @@ LOG = ROOT / "tests" / "data" / "training-logs" / "inlining.lvm.log"
         ("toolchain frob", "no such command 'frob'; see 'mlgo-corpus toolchain --help'"),
         ("pack c d -o e", "got unexpected extra argument"),
         ("dump x --table --stats", "--table: not together with --stats"),
+        ("stats x --depth 1", "--depth: requires --by folder"),
+        ("train x -o y --timeout 60", "--timeout: requires --corpus or --validation: nothing else is compiled"),
+        ("verify x --timeout 300", "--timeout: requires --rebuild"),
     ],
 )
 def test_errors_have_one_style(words: str, message: str) -> None:
