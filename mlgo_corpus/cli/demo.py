@@ -11,16 +11,17 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, percent_change, print_json, progress_bar, show_how_to_read, table, verb
-from mlgo_corpus.cli.options import JsonOutput
+from mlgo_corpus.cli.console import err, finish, out, percent_change, progress_bar, show_how_to_read, table, verb
+from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
@@ -49,6 +50,7 @@ _UNSEEN = (
 _SAMPLE = "musl/regex/regcomp.o"
 # Options that appear by the dozen in every command, and take a value.
 _BULK = ("-target-feature", "-isystem", "-I", "-D")
+_COMMAND_WIDTH = 300
 _FAILED_SHOWN = 5
 
 # Written by development-mode LLVM 19 for Lua's lvm.c at -Oz: a log of 84 inlining decisions, part of the package.
@@ -68,10 +70,7 @@ def demo(
             help="The folder to write, with build, corpus, decisions and inlining in it.",
         ),
     ] = "mlgo-demo",
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="How many compilers to run at once.", show_default="all CPUs"),
-    ] = None,
+    jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Run every step again, replacing earlier results.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -114,16 +113,18 @@ def demo(
     stats = corpus_stats(corpus, by="language")
     rows = folder_rows(corpus)
     summary = _DemoSummary(folder, build, report, rows, stats, certificate, logs, trace, search, learning)
-    if json_output:
-        print_json(summary.as_json())
-    else:
-        _show(summary)
-    raise typer.Exit(summary.exit_code)
+    finish(summary, _show, as_json=json_output)
+
+
+def _zig() -> str:
+    """Return the command of the compiler from pip."""
+    from mlgo_corpus.compilers.find import find_zig
+
+    return shlex.join((*(find_zig() or ()), "cc"))
 
 
 def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> RebuildReport | None:
     """Rebuild every module with its own command, or read the certificate of an earlier rebuild."""
-    from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.files.names import CERTIFICATE_NAME
     from mlgo_corpus.runs.rebuild.run import read_report
     from mlgo_corpus.verify import verify_corpus
@@ -135,7 +136,7 @@ def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> Rebui
             corpus,
             rebuild=True,
             build_dirs=[build],
-            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            compiler=_zig(),
             jobs=jobs,
             force=True,
             rebuild_progress=lambda done, _, total: progress(done, total),
@@ -144,7 +145,6 @@ def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> Rebui
 
 def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport:
     """Record the inlining decisions of the compiler from pip on all modules."""
-    from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.trace import trace_corpus
 
     with progress_bar("tracing") as progress:
@@ -152,7 +152,7 @@ def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport
             corpus,
             output,
             via="interactive",
-            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            compiler=_zig(),
             jobs=jobs,
             force=force,
             progress=lambda done, _, decisions, total: progress(done, total, f"{decisions} decisions"),
@@ -161,7 +161,6 @@ def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport
 
 def _search(corpus: Path, output: Path, *, jobs: int, force: bool) -> SearchReport | None:
     """Search a few modules for better decisions, with the same compiler."""
-    from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.corpus.open import open_corpus
     from mlgo_corpus.search import search_corpus
 
@@ -174,7 +173,7 @@ def _search(corpus: Path, output: Path, *, jobs: int, force: bool) -> SearchRepo
             budget=_SEARCH_BUDGET,
             also=(),  # what is learned from this is its own
             module_filter=_SEARCHED,
-            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            compiler=_zig(),
             jobs=jobs,
             force=force,
             progress=lambda done, _, saved, total: progress(done, total, f"{human_bytes(max(0, saved))} saved"),
@@ -182,13 +181,13 @@ def _search(corpus: Path, output: Path, *, jobs: int, force: bool) -> SearchRepo
 
 
 @dataclass(frozen=True, slots=True)
-class _Learning:
-    """What came of training on the search.
+class _Learning(Report):
+    """The result of training.
 
     Attributes:
         trained: the policy, None if there is none.
-        evaluated: what it makes of modules that were not searched.
-        missing: the library without which nothing was trained, and what helps, as a line.
+        evaluated: its sizes on modules that were not searched.
+        missing: why nothing was trained: the missing library and how to install it.
     """
 
     trained: TrainReport | None = None
@@ -196,23 +195,13 @@ class _Learning:
     missing: str = ""
 
     @property
-    def failed(self) -> bool:
-        """Whether a module could not be measured."""
-        return self.evaluated is not None and self.evaluated.exit_code != 0
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain values."""
-        trained, evaluated = self.trained, self.evaluated
-        return {
-            "trained": None if trained is None else trained.as_json(),
-            "evaluated": None if evaluated is None else evaluated.as_json(),
-            "missing": self.missing,
-        }
+    def exit_code(self) -> int:
+        """1 if a module could not be measured, else 0."""
+        return 0 if self.evaluated is None else self.evaluated.exit_code
 
 
 def _learn(corpus: Path, output: Path, *, jobs: int, force: bool) -> _Learning:
     """Train a policy on what the search found, and evaluate it on modules that were not searched."""
-    from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.corpus.select import ModuleChoice
     from mlgo_corpus.errors import UsageError
     from mlgo_corpus.evaluate import evaluate_corpus
@@ -238,7 +227,7 @@ def _learn(corpus: Path, output: Path, *, jobs: int, force: bool) -> _Learning:
             output / "sizes",
             policies=[str(policy)],
             choice=ModuleChoice(module_filter=_UNSEEN),
-            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            compiler=_zig(),
             jobs=jobs,
             force=force,
             progress=lambda done, _, total, __: progress(done, total),
@@ -261,8 +250,10 @@ class _FolderRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _DemoSummary:
+class _DemoSummary(Report):
     """The results of the demo."""
+
+    _properties: ClassVar = ("corpus", "exit_code")
 
     output: Path
     build: DemoBuild
@@ -270,35 +261,21 @@ class _DemoSummary:
     folders: tuple[_FolderRow, ...]
     stats: CorpusStats
     certificate: RebuildReport | None
-    logs: LogsReport
+    decisions: LogsReport
     trace: TraceReport | None
     search: SearchReport | None
     learning: _Learning
 
     @property
+    def corpus(self) -> Path:
+        """The corpus's folder."""
+        return self.output / "corpus"
+
+    @property
     def exit_code(self) -> int:
         """1 if a file was not compiled, extracted, rebuilt the same, traced or measured, else 0."""
-        untraced = self.trace is not None and self.trace.failed
-        untraced = untraced or (self.search is not None and self.search.failed) or self.learning.failed
-        not_again = self.certificate is not None and self.certificate.exit_code
-        return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
-
-    def as_json(self) -> dict[str, object]:
-        """Return the summary as plain values."""
-        return {
-            "output": str(self.output),
-            "corpus": str(self.output / "corpus"),
-            "build": {**asdict(self.build), "compile_commands": str(self.build.compile_commands)},
-            "extract": self.extract.as_json(),
-            "folders": [asdict(row) for row in self.folders],
-            "stats": self.stats.as_json(),
-            "certificate": None if self.certificate is None else self.certificate.as_json(),
-            "decisions": self.logs.as_json(),
-            "trace": None if self.trace is None else self.trace.as_json(),
-            "search": None if self.search is None else self.search.as_json(),
-            "learning": self.learning.as_json(),
-            "exit_code": self.exit_code,
-        }
+        parts = (self.extract, self.certificate, self.trace, self.search, self.learning)
+        return 1 if self.build.failed or any(part.exit_code for part in parts if part is not None) else 0
 
 
 def folder_rows(corpus: Path) -> tuple[_FolderRow, ...]:
@@ -328,8 +305,8 @@ def folder_rows(corpus: Path) -> tuple[_FolderRow, ...]:
     )
 
 
-def shorten_command(options: Sequence[str], width: int = 300) -> str:
-    """Return a cc1 command in shell quoting, without bulky options, cut to about ``width`` characters."""
+def shorten_command(options: Sequence[str]) -> str:
+    """Return a cc1 command in shell quoting, without bulky options, cut to about ``_COMMAND_WIDTH`` characters."""
     kept: list[str] = []
     words = iter(options)
     for word in words:
@@ -338,7 +315,7 @@ def shorten_command(options: Sequence[str], width: int = 300) -> str:
         else:
             kept.append(shlex.quote(word))
     text = ""
-    while kept and len(text) + len(kept[0]) < width:
+    while kept and len(text) + len(kept[0]) < _COMMAND_WIDTH:
         text += kept.pop(0) + " "
     return f"{text}... ({len(options)} options)"
 
@@ -350,7 +327,7 @@ def _show(summary: _DemoSummary) -> None:
     from mlgo_corpus.cli.verify import show_certificate
     from mlgo_corpus.files.names import MODULES_NAME
 
-    corpus = summary.output / "corpus"
+    corpus = summary.corpus
     console = out()
     rows = table("folder", "modules", "bitcode", "command lines", "options (median)")
     for row in summary.folders:
@@ -386,7 +363,7 @@ def _show(summary: _DemoSummary) -> None:
         say("\nEvery module compiled again, and compared with its object (mlgo-corpus verify --rebuild):")
         show_certificate(summary.certificate)
 
-    _show_decisions(summary.logs)
+    _show_decisions(summary.decisions)
     if summary.trace is not None:
         say("\nThe same compiler, asked for each of its inlining decisions over the whole corpus:")
         show_trace(summary.trace)

@@ -278,7 +278,7 @@ def test_real_objects_embed_their_bitcode_and_command_and_are_reproducible(tmp_p
 def run_demo(arguments: Sequence[str]) -> int:
     with pytest.raises(SystemExit) as caught:
         app(["demo", *arguments])
-    code = caught.value.code
+    code = caught.value.code or 0
     assert isinstance(code, int)
     return code
 
@@ -419,7 +419,7 @@ def test_without_ziglang_the_demo_is_one_line(
 def test_a_long_command_is_shown_without_its_bulk() -> None:
     options = ("-cc1", "-triple", "x86_64", "-target-feature", "+sse", "-D", "A=b c", "-main-file-name", "a b.c")
     assert shorten_command(options) == "-cc1 -triple x86_64 -main-file-name 'a b.c' ... (9 options)"
-    assert shorten_command(options, width=15) == "-cc1 -triple ... (9 options)"
+    assert shorten_command(("-cc1", "x" * 294, "-last")) == f"-cc1 {'x' * 294} ... (3 options)"
     assert shorten_command(("-isystem",)) == "... (1 options)"
 
 
