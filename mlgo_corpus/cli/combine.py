@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, show_hints, verb
+from mlgo_corpus.cli.console import begins_again, finish, out, plain, progress_bar, show_failures, show_hints, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted
@@ -15,6 +15,8 @@ from mlgo_corpus.files.text import counted
 if TYPE_CHECKING:
     from mlgo_corpus.combine import CombineReport
     from mlgo_corpus.make import MakeReport
+
+_FAILED_SHOWN = 5
 
 Link = Annotated[
     bool,
@@ -93,10 +95,7 @@ def _show_combined(report: CombineReport) -> None:
         console.print(f"  {plain(name)}/ {counted(count, 'module')}")
     if report.left_out:
         console.print(f"{counted(report.left_out, 'row')} of what the corpora had left out came along")
-    for name, why in report.failed[:5]:
-        err().print(f"[red]failed:[/red] {plain(name)}: {plain(why)}")
-    if len(report.failed) > 5:
-        err().print(f"... and {len(report.failed) - 5} more")
+    show_failures(report.failed[:_FAILED_SHOWN], len(report.failed))
     if report.copied:
         show_hints((f"{counted(report.copied, 'file')} could not be linked and were copied",))
 
@@ -145,10 +144,7 @@ def _show_made(report: MakeReport) -> None:
         f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')}{with_index} "
         f"in {report.seconds:.2f} s{there}"
     )
-    for name, reason, detail in report.failed[:5]:
-        err().print(f"[red]{reason}:[/red] {plain(name)}: {plain(detail)}")
-    if len(report.failed) > 5:
-        err().print(f"... and {len(report.failed) - 5} more")
+    show_failures(report.failed[:_FAILED_SHOWN], len(report.failed))
     if report.without_command:
         without = f"{counted(report.without_command, 'module')} without a command"
         show_hints((f"{without}, and trainers refuse a corpus with such modules: --default-args gives one for all",))

@@ -26,7 +26,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from mlgo_corpus.engine.choice import RAY
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import human_bytes, human_seconds, os_reason, visible
+from mlgo_corpus.files.text import human_bytes, human_seconds, os_reason, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -229,16 +229,13 @@ def plain(text: str) -> str:
     return escape(visible(text))
 
 
-def show_failures(
-    problems: Sequence[tuple[str, str, str]], failed: int, tables: str = "modules.parquet has them all"
-) -> None:
-    """Print the first modules that failed, with reason and detail, and how many more the tables have."""
-    from mlgo_corpus.files.text import printable, visible
-
-    for module, reason, detail in problems:
-        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
+def show_failures(problems: Sequence[Sequence[str]], failed: int, place: object = "") -> None:
+    """Print the first failures, each as its name, perhaps a reason, and a detail; how many more; and where all are."""
+    for *names, detail in problems:
+        err().print(visible(printable(": ".join((*names, in_options(detail))))), markup=False)
     if failed > len(problems):
-        err().print(f"and {failed - len(problems)} more; {tables}")
+        where = f"; all are in {place}" if place else ""
+        err().print(visible(f"and {failed - len(problems)} more{where}"), markup=False)
 
 
 def percent_change(size: float, before: float) -> str:

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from mlgo_corpus.cli.console import err, finish, out, percent_change, progress_bar, show_how_to_read, table, verb
+from mlgo_corpus.cli.console import (
+    finish,
+    out,
+    percent_change,
+    progress_bar,
+    show_failures,
+    show_how_to_read,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
 from mlgo_corpus.runs.report import Report
@@ -92,10 +101,7 @@ def demo(
     jobs = jobs or available_cpus()
     with progress_bar("compiling") as progress:
         build = build_demo_objects(folder / "build", jobs=jobs, progress=progress, force=force)
-    for name, error in build.failed[:_FAILED_SHOWN]:
-        err().print(f"{name}: {error}", markup=False)
-    if len(build.failed) > _FAILED_SHOWN:
-        err().print(f"and {len(build.failed) - _FAILED_SHOWN} more files did not compile")
+    show_failures(build.failed[:_FAILED_SHOWN], len(build.failed))
     corpus = folder / "corpus"
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)

@@ -150,7 +150,7 @@ def _show_report(report: EvaluationReport) -> None:
     console.print(rows)
     for one in report.policies:
         _show_policy(one)
-    show_failures(report.problems, report.failed, "evaluation.parquet and products.parquet have them all")
+    show_failures(report.problems, report.failed, "evaluation.parquet and products.parquet")
     show_hints(report.hints)
     place = f"{report.output}/evaluation.parquet"
     show_how_to_read(query_of_objects(report.policies, place), place)

@@ -204,7 +204,7 @@ def show_report(report: SizesReport) -> None:
         console.print(random)
     else:
         console.print(f"split: {sides}; {random}")
-    show_failures(report.problems, report.failed)
+    show_failures(report.problems, report.failed, "modules.parquet")
     show_how_to_read(example_query(report), rows_place(report.output, SIZES_FOLDER))
 
 

@@ -18,6 +18,7 @@ from mlgo_corpus.cli.console import (
     plain,
     print_json,
     progress_bar,
+    show_failures,
     show_hints,
     show_how_to_read,
     stdout_is_ours,
@@ -34,7 +35,7 @@ from mlgo_corpus.cli.options import (
     jobs_option,
     with_workers,
 )
-from mlgo_corpus.files.text import counted, human_bytes, visible
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
@@ -182,11 +183,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
     else:
         rate = f" ({human_bytes(report.log_bytes / report.seconds)}/s)" if report.seconds > 1 else ""
         console.print(f"in {report.seconds:.2f} s{rate}")
-    for source, detail in report.problems:
-        err().print(visible(f"{source}: {detail}"), markup=False)
-    more = report.failed + report.damaged - len(report.problems)
-    if more > 0:
-        err().print(f"and {counted(more, 'more log')}; modules.parquet lists each", markup=False)
+    show_failures(report.problems, report.failed + report.damaged, "modules.parquet")
     if report.damaged:
         err().print(
             f"{counted(report.damaged, 'damaged log')}: whole observations kept, {human_bytes(report.dropped_bytes)} "

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, verb
+from mlgo_corpus.cli.console import begins_again, finish, out, plain, progress_bar, show_failures, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
-from mlgo_corpus.files.text import human_bytes, visible
+from mlgo_corpus.files.text import human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.pack import PackReport
@@ -61,13 +61,13 @@ def _show_packed(report: PackReport) -> None:
     files = f"{report.files} file{'' if report.files == 1 else 's'}"
     _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
     out().print(f"{human_bytes(report.parquet_bytes)} of Parquet in {files}")
-    _show_problems(report.problems, report.lacking)
+    show_failures(report.problems, report.lacking, "the column problem")
 
 
 def _show_unpacked(report: PackReport) -> None:
     again = ", unpacked before" if report.unchanged else ""
     _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
-    _show_problems(report.problems, report.lacking)
+    show_failures(report.problems, report.lacking, "the column problem")
 
 
 def _show(output: object, modules: int, rest: str, seconds: float) -> None:
@@ -76,12 +76,3 @@ def _show(output: object, modules: int, rest: str, seconds: float) -> None:
     name = plain(printable(str(output)))
     count = f"{modules} module{'' if modules == 1 else 's'}"
     out().print(f"[bold]{name}[/bold]: {count}{rest} in {seconds:.2f} s")
-
-
-def _show_problems(problems: tuple[tuple[str, str], ...], lacking: int) -> None:
-    from mlgo_corpus.files.text import printable
-
-    for module, problem in problems:
-        err().print(visible(f"{printable(module)}: {printable(problem)}"), markup=False)
-    if lacking > len(problems):
-        err().print(f"and {lacking - len(problems)} more; the column problem has them all")

@@ -202,7 +202,7 @@ def show_report(report: SearchReport) -> None:
     if report.decisions:
         changed = f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}"
         console.print(plain(printable(changed)))
-    show_failures(report.problems, report.failed)
+    show_failures(report.problems, report.failed, "modules.parquet")
     show_hints(report.hints)
     if not report.decisions:  # what follows would lead nowhere
         return

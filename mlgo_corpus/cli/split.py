@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.combine import Copy, Link, Reference, placing
-from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, show_failures, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -139,7 +139,7 @@ def _show_split(report: SplitReport) -> None:
         console.print(f"each side is a corpus: {plain(f'{report.corpus}/corpus_description.train.json')}")
     else:
         console.print(f"each side is a corpus: {plain(str(report.output / 'train'))}")
-    _show_problems(report.problems)
+    show_failures(report.problems[:_SHOWN], len(report.problems))
     if report.off:
         least = min(wanted for wanted in report.fractions if wanted)
         what = "project" if report.by_project else "group"
@@ -242,16 +242,9 @@ def _show_dedup(report: DedupReport, *, near: bool) -> None:
         console.print("nothing was written: --output CORPUS makes a corpus without them")
     else:
         console.print(f"{plain(str(report.output))}: {counted(report.kept, 'module')} left")
-    _show_problems(report.problems)
+    show_failures(report.problems[:_SHOWN], len(report.problems))
     if report.libtool:
         err().print(
             f"[yellow]hint:[/yellow] libtool compiled the source of {counted(report.libtool, 'module')} twice, for a "
             "shared and a static library; the bitcode differs, the functions rarely: --near 1 finds such modules"
         )
-
-
-def _show_problems(problems: tuple[tuple[str, str], ...]) -> None:
-    for name, why in problems[:_SHOWN]:
-        err().print(f"[red]failed:[/red] {plain(name)}: {plain(why)}")
-    if len(problems) > _SHOWN:
-        err().print(f"... and {len(problems) - _SHOWN} more")

@@ -237,7 +237,7 @@ def show_report(report: TraceReport) -> None:
             slow.add_row(plain(printable(module)), f"{seconds:.2f}", str(decisions))
         console.print(slow)
     show_lines(report.policy_traceback)
-    show_failures(report.problems, report.failed)
+    show_failures(report.problems, report.failed, "modules.parquet")
     for caveat in report.caveats:
         err().print(f"note: {caveat}", markup=False)
     show_hints(report.hints)

@@ -11,10 +11,10 @@ from mlgo_corpus.cli.console import (
     begins_again,
     err,
     finish,
-    in_options,
     out,
     plain,
     progress_bar,
+    show_failures,
     stdout_is_ours,
     table,
     verb,
@@ -165,12 +165,8 @@ def show_report(report: VerifyReport) -> None:
     if made:
         reads = "" if report.readable_by is None else f": LLVM {report.readable_by} and newer read all of it"
         console.print(f"bitcode of {made}{reads}")
-    for module, reason, detail in report.problems:
-        err().print(f"{plain(module)}: {reason}: {plain(in_options(detail))}")
-    rest = report.failed + report.warnings - len(report.problems)
-    if rest > 0:
-        place = "--output FILE.parquet" if report.output is None or report.rebuild is not None else report.output
-        err().print(f"and {rest} more; {plain(str(place))} has them all")
+    place = "--output FILE.parquet" if report.output is None or report.rebuild is not None else report.output
+    show_failures(report.problems, report.failed + report.warnings, place)
     if report.rebuild is not None:
         show_certificate(report.rebuild)
 
@@ -191,10 +187,7 @@ def show_certificate(report: RebuildReport) -> None:
         console.print(f"{counted(count, 'module')} by {plain(vendor)}")
     if report.compared:
         console.print(f"every byte came again in {report.same_bytes} of {counted(report.compared, 'compared object')}")
-    for module, outcome, detail in (*report.problems, *report.notes):
-        err().print(f"{plain(module)}: {outcome}: {plain(in_options(detail))}")
-    if report.bad > len(report.problems):
-        err().print(f"and {report.bad - len(report.problems)} more; {plain(str(report.output))} has them all")
+    show_failures((*report.problems, *report.notes), report.bad + len(report.notes), report.output)
     why = {reason: count for reason, count in report.reasons.items() if reason in _NO_OBJECT_HINTS}
     if why:
         what = f"{counted(sum(why.values()), 'module')} not compared" if report.compared else "nothing was compared"

@@ -120,14 +120,14 @@ def test_what_went_wrong_is_said_on_stderr(tmp_path: Path) -> None:
     assert lines[0] == "0 [b]é.log: byte 0: expected a log's header, found 'junk'"
     assert all(re.match(rf"{number} \[b\]é\.log: byte \d+: ", lines[number]) for number in range(1, 5))
     assert lines[5:] == [
-        "and 2 more logs; modules.parquet lists each",
+        "and 2 more; all are in modules.parquet",
         "hint: 7 logs of 8 not converted; --allow-truncated keeps the whole observations of damaged ones",
     ]
     assert done.stdout.splitlines()[2].split()[:2] == ["d", "1"]
     done = mlgo("logs-to-parquet", "logs", "-o", "e", "--allow-truncated", cwd=tmp_path)
     assert done.returncode == 1
     more, damaged, hint = done.stderr.splitlines()[5:]
-    assert more == "and 2 more logs; modules.parquet lists each"
+    assert more == "and 2 more; all are in modules.parquet"
     assert re.fullmatch(r"6 damaged logs: whole observations kept, \d+ B dropped", damaged)
     assert hint == "hint: 1 log of 8 not converted"
     done = mlgo("parquet-to-logs", "e", "-o", "back", cwd=tmp_path)

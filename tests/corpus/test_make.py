@@ -311,7 +311,7 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert done.stdout.startswith("out: 2 modules in ")
         assert done.stdout.endswith(f" s{again}\n")
-        assert done.stderr == "malformed: [red]: expected bitcode, found other data\n"
+        assert done.stderr == "[red]: malformed: expected bitcode, found other data\n"
     assert manifest(tmp_path / "out")["global_command_override"] == ["-cc1", "-DX=a b"]
     loose(tmp_path / "in", "a.thinlto", "b.thinlto")
     (tmp_path / "in/[red].bc").unlink()
