@@ -24,7 +24,7 @@ from mlgo_corpus.corpus.scan import iter_rows, iter_tables
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.text import printable
+from mlgo_corpus.files.text import counted, printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.report import Report
 
@@ -63,12 +63,22 @@ class DedupReport(Report):
     seconds: float
     libtool: int = 0
 
-    _properties: ClassVar = ("exit_code",)
+    _properties: ClassVar = ("hints", "exit_code")
 
     @property
     def exit_code(self) -> int:
         """1 if a module cannot be read, else 0."""
         return 1 if self.problems else 0
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice for the user."""
+        if not self.libtool:
+            return ()
+        return (
+            f"libtool compiled the source of {counted(self.libtool, 'module')} twice, for a shared and a static "
+            "library; the bitcode differs, the functions rarely: `near` 1 finds such modules",
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; each dropped module is a dictionary."""

@@ -24,7 +24,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
 from mlgo_corpus.files.remote import output_here
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.logs.tasks import INLINING, task_name
 from mlgo_corpus.formats.records.sequenceexample import SequenceExample, parse_sequence_example
 from mlgo_corpus.formats.records.tfrecord import read_records
@@ -77,6 +77,7 @@ class ExportReport(Report):
         no_reward: number of sequences not written because the reward of their module is unknown.
         too_large: number of sequences not written because protobuf's readers reject messages of 2 GiB.
         min_steps: the minimum number of steps of a sequence.
+        hints: advice for the user.
         seconds: how long it took.
     """
 
@@ -95,6 +96,7 @@ class ExportReport(Report):
     no_reward: int
     too_large: int
     min_steps: int
+    hints: tuple[str, ...]
     seconds: float
 
     @property
@@ -174,8 +176,17 @@ def export_tfrecord(
         no_reward=counts.no_reward,
         too_large=counts.too_large,
         min_steps=min_steps,
+        hints=tuple(_hints(rows.missing, count, shards or 1)),
         seconds=time.perf_counter() - started,
     )
+
+
+def _hints(missing: int, files: int, shards: int) -> Iterator[str]:
+    """Yield why there is less than requested."""
+    if missing:
+        yield f"the dataset has no data of {counted(missing, 'module')}, because their runs failed"
+    if files < shards:
+        yield f"{counted(files, 'file')} instead of {shards}: a module is in one file, and no more have decisions"
 
 
 def read_tfrecord(path: Path | str) -> Iterator[SequenceExample]:

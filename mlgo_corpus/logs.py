@@ -41,7 +41,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageE
 from mlgo_corpus.files.folder import finish_moves, recover, whole_files, whole_folder
 from mlgo_corpus.files.names import NameRegistry
 from mlgo_corpus.files.remote import is_url, output_here
-from mlgo_corpus.files.text import os_reason, several
+from mlgo_corpus.files.text import counted, os_reason, several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import TASKS, task_name
 from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into, failed_row
@@ -86,6 +86,7 @@ class LogsReport(Report):
         counts: logs by reason.
         problems: the first failed or damaged logs: source and detail.
         groups: with ``group_by_header`` the reports of the datasets, else empty.
+        hints: advice for the user.
         seconds: how long it took.
     """
 
@@ -106,6 +107,7 @@ class LogsReport(Report):
     counts: dict[str, int]
     problems: tuple[tuple[str, str], ...]
     groups: tuple[LogsReport, ...] = ()
+    hints: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -201,7 +203,26 @@ def convert_logs(
         else:
             [(header, group)] = by_header.items()
             [report] = conversion.convert([_Group(output, header, group, failed)])
-    return replace(report, seconds=time.perf_counter() - started)
+    hints = tuple(_hints(report, allow_truncated=allow_truncated, context_regex=context_regex))
+    return replace(report, hints=hints, seconds=time.perf_counter() - started)
+
+
+def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | None) -> Iterator[str]:
+    """Yield what the numbers mean, and what to do about it."""
+    if report.failed:
+        advice = "" if allow_truncated else "; `allow_truncated` keeps the whole observations of damaged ones"
+        yield f"{counted(report.failed, 'log')} of {report.logs} not converted{advice}"
+    for group in report.groups or (report,):
+        if context_regex is not None and not group.observations:
+            yield (
+                f"{Path(group.output).name}: `context_regex` {context_regex} matches no observations; inlining logs "
+                "have one context, without a name"
+            )
+    if report.renamed:
+        yield (
+            f"{counted(report.renamed, 'log')} under another module name (NAME~2), because another log has the same "
+            "name: is one a copy of the other, such as x.log and x.log.gz?"
+        )
 
 
 class _Group(NamedTuple):
@@ -411,6 +432,18 @@ class RestoreReport(Report):
     renamed: int
     incomplete: int
     seconds: float
+
+    _properties: ClassVar = ("hints",)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Why logs are missing, or are not as they were."""
+        found = {
+            "could not be read when the dataset was made": self.missing,
+            "could not get its original name": self.renamed,
+            "not restored in full: the dataset was made with `allow_truncated` or `context_regex`": self.incomplete,
+        }
+        return tuple(f"{counted(logs, 'log')} {what}" for what, logs in found.items() if logs)
 
 
 def restore_logs(

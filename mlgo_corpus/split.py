@@ -103,12 +103,17 @@ class SplitReport(Report):
     unchanged: bool
     seconds: float
 
-    _properties: ClassVar = ("exit_code",)
+    _properties: ClassVar = ("hints", "exit_code")
 
     @property
     def exit_code(self) -> int:
         """1 if a module cannot be read, else 0."""
         return 1 if self.problems else 0
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice for the user."""
+        return tuple(_hints(self))
 
     @property
     def amounts(self) -> dict[str, dict[str, int]]:
@@ -134,6 +139,30 @@ class SplitReport(Report):
             if name != self.weigh
         }
         return {name: sides for name, sides in found.items() if sides}
+
+
+def _hints(report: SplitReport) -> Iterator[str]:
+    """Yield what is not as requested, and what helps."""
+    if report.off:
+        least = min(wanted for wanted in report.fractions if wanted)
+        what = "project" if report.by_project else "group"
+        why = f"one {what} has {report.heaviest:.0%} of the {report.weigh}: " if report.heaviest > least else ""
+        remedy = "with `force`, `max_component` 0.1 ignores the most common bodies, `min_instructions` small ones"
+        if report.by_project:
+            remedy = "a project is on one side, so only more projects can be divided better"
+        elif report.largest_group == 1:
+            remedy = "no module shares a body with another, so only a larger corpus can be divided better"
+        elif report.projects > 1:
+            remedy += ", and `by_project` divides by what was combined"
+        yield f"the shares are not as requested; {why}{remedy}"
+    if report.ignored_bodies and report.leakage.functions > report.random_leakage.functions / 2:
+        yield (
+            "what was ignored leaks: more than half as many functions as in a random split are train's, too; "
+            "a larger `max_component` ignores fewer"
+        )
+    for name, sides in report.hardly.items() if not report.off else ():
+        found = ", ".join(f"{one.side} has {one.share:.1%} of the {name}, not {one.wanted:.1%}" for one in sides)
+        yield f"{found}: `weigh` {name} divides by {name} instead of {report.weigh}"
 
 
 def split_corpus(

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import SectionNames
+from mlgo_corpus.builds.originals import OriginalReason
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
@@ -38,7 +39,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_file
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
 from mlgo_corpus.files.remote import output_here
-from mlgo_corpus.files.text import option_key, os_reason, several
+from mlgo_corpus.files.text import counted, option_key, os_reason, several
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
 from mlgo_corpus.runs.report import Report
@@ -49,6 +50,15 @@ _LIMIT_S = 600.0
 _CHUNK_BYTES = 8 << 20
 _PROBLEMS = 10
 _VERIFY_KIND: Final = "verify"
+
+# Modules without an object to compare with: what helps, by reason.
+_NO_OBJECT = {
+    OriginalReason.OBJECT_MISSING: "`build_dirs` names the folder that their paths are relative to; with `force`",
+    OriginalReason.OBJECT_UNREADABLE: "the build's file is damaged or cannot be read: compile it again",
+    OriginalReason.OBJECT_CHANGED: "the build was compiled anew since: extract it again, and verify the new corpus",
+    OriginalReason.LINKED: "a linked file does not contain its modules' objects: extract those to compare them",
+    OriginalReason.BITCODE_ONLY: "an LTO build compiles its modules together: none has an object of its own",
+}
 
 
 @dataclass(slots=True)
@@ -84,12 +94,30 @@ class VerifyReport(Report):
     output: Path | None = None
     rebuild: RebuildReport | None = None
     seconds: float = 0.0
-    _properties: ClassVar = ("exit_code",)
+    _properties: ClassVar = ("hints", "exit_code")
 
     @property
     def exit_code(self) -> int:
         """0 if nothing is wrong, and what was asked for was compared, else 1."""
         return 1 if self.failed or (self.rebuild is not None and self.rebuild.exit_code) else 0
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice on the rebuild."""
+        return () if self.rebuild is None else rebuild_hints(self.rebuild)
+
+
+def rebuild_hints(report: RebuildReport) -> tuple[str, ...]:
+    """Return what helps against modules that are not the same, or could not be compared."""
+    hints = [
+        f"{counted(report.reasons[reason], 'module')} not compared, {reason}: {why}"
+        for reason, why in _NO_OBJECT.items()
+        if reason in report.reasons
+    ]
+    if report.other_version and report.bad:
+        found = f"{counted(report.other_version, 'module')} made by an LLVM that is not here"
+        hints.insert(0, f"{found}: `compiler` names the clang that made them")
+    return tuple(hints)
 
 
 def verify_corpus(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, show_hints, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -102,8 +102,6 @@ def _show_report(report: ExportReport) -> None:
     console.print(rows)
     rate = f" ({human_bytes(report.output_bytes / report.seconds)}/s)" if report.seconds > 1 else ""
     console.print(f"reward: {report.reward}; in {report.seconds:.2f} s{rate}")
-    if report.missing:
-        err().print(f"hint: the dataset has no data of {counted(report.missing, 'module')}, because their runs failed")
     if report.no_reward:
         err().print(
             f"{counted(report.no_reward, 'sequence')} not written: the reward of their modules is unknown; "
@@ -111,3 +109,4 @@ def _show_report(report: ExportReport) -> None:
         )
     if report.too_large:
         err().print(f"{counted(report.too_large, 'sequence')} not written: a protobuf message must be below 2 GiB")
+    show_hints(report.hints)

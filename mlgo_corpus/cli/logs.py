@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +14,6 @@ from mlgo_corpus.cli.console import (
     finish,
     out,
     plain,
-    print_json,
     progress_bar,
     show_failures,
     show_hints,
@@ -38,7 +35,7 @@ from mlgo_corpus.cli.options import (
 from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
-    from mlgo_corpus.logs import LogsReport
+    from mlgo_corpus.logs import LogsReport, RestoreReport
 
 
 class _Compression(StrEnum):
@@ -108,8 +105,7 @@ def logs_to_parquet(
             engine=chosen,
             progress=with_workers(progress, chosen),
         )
-    hints = _hints(report, allow_truncated=allow_truncated, context_regex=context_regex)
-    finish(report, partial(_show, hints=hints), as_json=json_output, engine=chosen)
+    finish(report, _show, as_json=json_output, engine=chosen)
 
 
 @verb
@@ -123,50 +119,25 @@ def parquet_to_logs(
     json_output: JsonOutput = False,
 ) -> None:
     """Restore the training logs that a dataset was made from, byte for byte."""
-    from mlgo_corpus.files.text import printable
     from mlgo_corpus.logs import restore_logs
 
     with progress_bar("restoring") as progress:
         report = restore_logs(dataset, output, force=force, progress=progress)
-    if json_output:
-        print_json(report.as_json())
-        return
+    finish(report, _show_restored, as_json=json_output)
+
+
+def _show_restored(report: RestoreReport) -> None:
+    from mlgo_corpus.files.text import printable
+
     out().print(
         f"{printable(str(report.output))}: {counted(report.logs, 'log')}, "
         f"{counted(report.observations, 'observation')}, {human_bytes(report.log_bytes)} in {report.seconds:.2f} s",
         markup=False,
     )
-    if report.missing:
-        err().print(f"hint: {counted(report.missing, 'log')} could not be read when the dataset was made", markup=False)
-    if report.renamed:
-        err().print(f"hint: {counted(report.renamed, 'log')} could not get its original name", markup=False)
-    if report.incomplete:
-        err().print(
-            f"hint: {counted(report.incomplete, 'log')} not restored in full: the dataset was made with "
-            "--allow-truncated or --context-regex",
-            markup=False,
-        )
+    show_hints(report.hints)
 
 
-def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | None) -> Iterator[str]:
-    """Yield hints on what the numbers mean and what to do about it."""
-    if report.failed:
-        advice = "" if allow_truncated else "; --allow-truncated keeps the whole observations of damaged ones"
-        yield f"{counted(report.failed, 'log')} of {report.logs} not converted{advice}"
-    for group in report.groups or (report,):
-        if context_regex is not None and not group.observations:
-            yield (
-                f"{group.output}: --context-regex {context_regex} matches no observations; inlining logs have one "
-                "context, without a name"
-            )
-    if report.renamed:
-        yield (
-            f"{counted(report.renamed, 'log')} under another module name (NAME~2), because another log has the same "
-            "name: is one a copy of the other, such as x.log and x.log.gz?"
-        )
-
-
-def _show(report: LogsReport, hints: Iterable[str]) -> None:
+def _show(report: LogsReport) -> None:
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
 
@@ -190,7 +161,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
             "dropped",
             markup=False,
         )
-    show_hints(hints)
+    show_hints(report.hints)
     for group in report.groups or (report,):
         show_how_to_read(example_query(group), rows_place(group.output))
 

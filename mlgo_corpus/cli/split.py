@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.combine import Copy, Link, Reference, placing
-from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, show_failures, table, verb
+from mlgo_corpus.cli.console import (
+    begins_again,
+    finish,
+    out,
+    plain,
+    progress_bar,
+    show_failures,
+    show_hints,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -140,26 +150,7 @@ def _show_split(report: SplitReport) -> None:
     else:
         console.print(f"each side is a corpus: {plain(str(report.output / 'train'))}")
     show_failures(report.problems[:_SHOWN], len(report.problems))
-    if report.off:
-        least = min(wanted for wanted in report.fractions if wanted)
-        what = "project" if report.by_project else "group"
-        why = f"one {what} has {report.heaviest:.0%} of the {report.weigh}: " if report.heaviest > least else ""
-        remedy = "with --force, --max-component 0.1 ignores the most common bodies, --min-instructions small ones"
-        if report.by_project:
-            remedy = "a project is on one side, so only more projects can be divided better"
-        elif report.largest_group == 1:
-            remedy = "no module shares a body with another, so only a larger corpus can be divided better"
-        elif report.projects > 1:
-            remedy += ", and --by-project divides by what was combined"
-        err().print(f"[yellow]hint:[/yellow] the shares are not as requested; {why}{remedy}")
-    if report.ignored_bodies and report.leakage.functions > report.random_leakage.functions / 2:
-        err().print(
-            "[yellow]hint:[/yellow] what was ignored leaks: more than half as many functions as in a random split are "
-            "train's, too; a larger --max-component ignores fewer"
-        )
-    for name, sides in report.hardly.items() if not report.off else ():
-        found = ", ".join(f"{one.side} has {one.share:.1%} of the {name}, not {one.wanted:.1%}" for one in sides)
-        err().print(f"[yellow]hint:[/yellow] {found}: --weigh {name} divides by {name} instead of {report.weigh}")
+    show_hints(report.hints)
 
 
 @verb
@@ -243,8 +234,4 @@ def _show_dedup(report: DedupReport, *, near: bool) -> None:
     else:
         console.print(f"{plain(str(report.output))}: {counted(report.kept, 'module')} left")
     show_failures(report.problems[:_SHOWN], len(report.problems))
-    if report.libtool:
-        err().print(
-            f"[yellow]hint:[/yellow] libtool compiled the source of {counted(report.libtool, 'module')} twice, for a "
-            "shared and a static library; the bitcode differs, the functions rarely: --near 1 finds such modules"
-        )
+    show_hints(report.hints)

@@ -15,6 +15,7 @@ from mlgo_corpus.cli.console import (
     plain,
     progress_bar,
     show_failures,
+    show_hints,
     stdout_is_ours,
     table,
     verb,
@@ -45,15 +46,6 @@ if TYPE_CHECKING:
 
 # A rate is meaningful only for longer runs.
 _LONG_ENOUGH_S = 0.5
-
-# Modules without an object to compare with: what helps, by reason.
-_NO_OBJECT_HINTS = {
-    "object_missing": "--build-dir DIR is the build's folder, which the objects' paths are relative to; with --force",
-    "object_unreadable": "the build's file is damaged or cannot be read: compile it again",
-    "object_changed": "the build was compiled anew since: extract it again, and verify the new corpus",
-    "linked": "a linked file does not contain its modules' objects: extract those to compare them",
-    "bitcode_only": "an LTO build compiles its modules together: none of them has an object of its own",
-}
 
 
 @verb
@@ -173,6 +165,8 @@ def show_report(report: VerifyReport) -> None:
 
 def show_certificate(report: RebuildReport) -> None:
     """Print a rebuild's report and hints."""
+    from mlgo_corpus.verify import rebuild_hints
+
     console = out()
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
@@ -188,14 +182,6 @@ def show_certificate(report: RebuildReport) -> None:
     if report.compared:
         console.print(f"every byte came again in {report.same_bytes} of {counted(report.compared, 'compared object')}")
     show_failures((*report.problems, *report.notes), report.bad + len(report.notes), report.output)
-    why = {reason: count for reason, count in report.reasons.items() if reason in _NO_OBJECT_HINTS}
-    if why:
-        what = f"{counted(sum(why.values()), 'module')} not compared" if report.compared else "nothing was compared"
-        err().print(f"{what}: {', '.join(f'{reason} ({count})' for reason, count in why.items())}")
-    if report.other_version and report.bad:
-        err().print(
-            f"hint: {counted(report.other_version, 'module')} made by an LLVM that is not here: "
-            "--compiler names the clang that made them"
-        )
-    for reason in why:
-        err().print(f"hint: {reason}: {_NO_OBJECT_HINTS[reason]}")
+    if report.modules and not report.compared:
+        err().print("nothing was compared")
+    show_hints(rebuild_hints(report))

@@ -80,6 +80,7 @@ def test_json(tmp_path: Path) -> None:
         "unchanged": False,
         "counts": {"ok": 1, "truncated": 2},
         "groups": [],
+        "hints": ["1 log of 3 not converted"],
         "exit_code": 1,
     }
 
@@ -95,6 +96,11 @@ def test_json(tmp_path: Path) -> None:
         "log_bytes": 2 * GOOD.stat().st_size - 3 - dropped,
         "renamed": 0,
         "incomplete": 1,
+        "hints": [
+            "1 log could not be read when the dataset was made",
+            "1 log not restored in full: the dataset was made with --allow-truncated or --context-regex",
+        ],
+        "exit_code": 0,
     }
     assert contexts > 0
 
@@ -130,6 +136,10 @@ def test_what_went_wrong_is_said_on_stderr(tmp_path: Path) -> None:
     assert more == "and 2 more; all are in modules.parquet"
     assert re.fullmatch(r"6 damaged logs: whole observations kept, \d+ B dropped", damaged)
     assert hint == "hint: 1 log of 8 not converted"
+    done = mlgo("logs-to-parquet", "logs", "-o", "d", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["hints"] == [
+        "7 logs of 8 not converted; --allow-truncated keeps the whole observations of damaged ones"
+    ]
     done = mlgo("parquet-to-logs", "e", "-o", "back", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr.splitlines() == [

@@ -356,6 +356,7 @@ def test_progress(dataset: Path, tmp_path: Path) -> None:
         "log_bytes": sum(map(len, data_of(real_logs(KIND)).values())),
         "renamed": 0,
         "incomplete": 0,
+        "hints": (),
         "seconds": round(report.seconds, 3),
     }
 

@@ -177,6 +177,8 @@ def test_a_side_with_next_to_nothing_is_told(compile_c: Callable[..., Path], llv
     report = split_corpus(made, fractions=(0.34, 0.33, 0.33), force=True, jobs=1)
     assert [one.side for one in report.far] == ["train", "validation", "test"]
     assert report.heaviest == pytest.approx(200 / 201)
+    (hint,) = report.hints
+    assert hint.startswith("the shares are not as requested; one group has 100% of the functions: no module shares")
     done = mlgo("split", made, "--fractions", "0.34,0.33,0.33")
     assert "hint: the shares are not as requested; one group has 100% of the functions: no module shares" in done.stderr
     assert "only a larger corpus can be divided better" in done.stderr

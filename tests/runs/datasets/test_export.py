@@ -396,6 +396,7 @@ def test_no_more_shards_than_modules(datasets: dict[str, Path], tmp_path: Path) 
     report = export_tfrecord(datasets["inlining"], tmp_path / "s", shards=100, reward="zero", min_steps=1)
     with_rows = sum(row.observations > 0 for row in read_log_rows(datasets["inlining"] / "modules.parquet"))
     assert (report.files, report.modules) == (with_rows, with_rows)
+    assert report.hints == (f"{with_rows} files instead of 100: a module is in one file, and no more have decisions",)
     assert all(path.stat().st_size for path in (tmp_path / "s").glob("*.tfrecord"))
 
 
@@ -684,6 +685,7 @@ def test_the_command(datasets: dict[str, Path], tmp_path: Path) -> None:
         "no_reward": 0,
         "too_large": 0,
         "min_steps": 100,
+        "hints": [],
         "exit_code": 0,
     }
 
@@ -694,8 +696,8 @@ def test_the_command_says_what_was_not_written(dataset: Path, tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stdout.splitlines()[2].split()[:2] == ["t", "1"]
     assert done.stderr.splitlines() == [
-        "hint: the dataset has no data of 1 module, because their runs failed",
         "2 sequences not written: the reward of their modules is unknown; see modules.parquet for the reason",
+        "hint: the dataset has no data of 1 module, because their runs failed",
     ]
 
 
