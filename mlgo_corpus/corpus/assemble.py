@@ -345,6 +345,16 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
         said = read_module_metadata(output / MODULES_NAME)
         if said.get("request") == request:
             return not force and not said.get("failed")
+    check_replaceable(output, force=force)
+    return False
+
+
+def check_replaceable(output: Path, *, force: bool) -> None:
+    """Check that the corpus in a folder may be replaced by another: with ``force``, and if nothing else is lost.
+
+    Raises:
+        UsageError: it may not.
+    """
     if (output / STATE_FOLDER / "lock").exists():
         raise UsageError(f"{output}: is a corpus that extract keeps up to date; name another folder")
     if not force:
@@ -352,7 +362,6 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
     stranger = find_stranger(output, _FilesOfACorpus(output), below=frozenset({STATE_FOLDER}))
     if stranger is not None:
         raise UsageError(f"{output}: {stranger} is not part of the corpus, and would be lost; name another folder")
-    return False
 
 
 class _FilesOfACorpus:

@@ -7,20 +7,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.corpus.assemble import check_replaceable
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.links import check_inside
-from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.packed.corpus import (
     CARD_NAME,
     PackedCorpus,
-    command_files,
     is_packed,
     read_description,
 )
 from mlgo_corpus.corpus.packed.rows import PACKED_NAME
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import find_stranger
-from mlgo_corpus.files.names import LINKS_NAME, MANIFEST_NAME, MANIFEST_STEM, STATE_FOLDER, TABLE_NAMES
+from mlgo_corpus.files.names import LINKS_NAME, MANIFEST_NAME, MANIFEST_STEM, TABLE_NAMES
 from mlgo_corpus.files.regular import digest_of_file
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason
@@ -154,12 +153,5 @@ def check_corpus_place(output: Path, *, force: bool) -> bool:
     if not (output / MANIFEST_NAME).is_file():
         _check_empty(output, "corpus")
         return False
-    if not force:
-        raise UsageError(f"{output}: another corpus is there; `force` replaces it")
-    old = open_corpus(output)
-    known = {path for name in old.names for path in command_files(name)}
-    others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
-    known |= {MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME, *others}
-    if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
-        raise UsageError(f"{output}: {stranger} is not part of the corpus; name another folder")
+    check_replaceable(output, force=force)
     return True

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mlgo_corpus import Corpus, extract_corpus, pack_corpus, unpack_corpus
+from mlgo_corpus import Corpus, combine_corpora, extract_corpus, pack_corpus, unpack_corpus
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.corpus.packed import convert as packing
@@ -450,7 +450,7 @@ def test_another_corpus_is_replaced_only_by_force(small: Path, tmp_path: Path) -
         pack_corpus(other, tmp_path / "packed")
     assert files(tmp_path / "packed") == before
     pack_corpus(other, tmp_path / "packed", force=True)
-    with pytest.raises(UsageError, match=r"/again: another corpus is there; `force` replaces it$"):
+    with pytest.raises(UsageError, match=r"/again: a corpus of other inputs or options is there; `force` replaces it$"):
         unpack_corpus(tmp_path / "packed", tmp_path / "again")
     (tmp_path / "again/.mlgo-corpus").mkdir()
     (tmp_path / "again/.mlgo-corpus/journal").write_bytes(b"of an extraction")
@@ -458,6 +458,19 @@ def test_another_corpus_is_replaced_only_by_force(small: Path, tmp_path: Path) -
     assert files(tmp_path / "again") == files(other)
     assert not (tmp_path / "again/.mlgo-corpus").exists()
     assert sorted(os.listdir(tmp_path)) == ["again", "corpus", "other", "packed"]
+
+
+def test_unpacking_replaces_what_combining_may_replace(small: Path, tmp_path: Path) -> None:
+    pack_corpus(small, tmp_path / "packed")
+    combine_corpora([small], tmp_path / "referred", placing="reference")
+    unpack_corpus(tmp_path / "packed", tmp_path / "referred", force=True)
+    assert files(tmp_path / "referred") == files(small)
+    kept = make(tmp_path / "kept", {"x.bc": b"BC", ".mlgo-corpus/lock": b""})
+    before = files(kept)
+    with pytest.raises(UsageError, match=r"/kept: is a corpus that extract keeps up to date; name another folder$"):
+        unpack_corpus(tmp_path / "packed", kept, force=True)
+    assert files(kept) == before
+    assert (kept / ".mlgo-corpus/lock").exists()
 
 
 @pytest.mark.parametrize("force", [False, True])
