@@ -10,6 +10,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,9 +29,10 @@ from mlgo_corpus.corpus.assemble import local_output
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.names import LINKS_NAME
-from mlgo_corpus.files.text import counted, option_key, os_reason, several
+from mlgo_corpus.files.text import counted, option_key, several
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
 from mlgo_corpus.runs.builds.shims import (
@@ -197,35 +199,34 @@ def build_corpus(
     ours = _command_for(output, compiler, build_dir)
     store = None
     compiles: tuple[Compile, ...] = ()
-    try:
-        store = CompileStore(output, force=force)
-        if force:
-            (output / LINKS_NAME).unlink(missing_ok=True)
-        drivers, workers = drivers_of(chosen), jobs or available_cpus()
-        if entries is None:
-            objects, compiles = _run_build(report, store, drivers, folder, ours, keep_checks=keep_checks, stdout=stdout)
-        else:
-            objects = _compile(report, store, drivers, folder, entries, workers, compiling)
-        if objects:
-            # A linked program repeats the modules of its objects: dedup keeps one of each.
-            run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=workers)
-            _extract(run, header, objects, progress)
-            report.extract = run.report
+    with writing(output, kept=True), closing(journal):
+        try:
+            store = CompileStore(output, force=force)
+            if force:
+                (output / LINKS_NAME).unlink(missing_ok=True)
+            drivers, workers = drivers_of(chosen), jobs or available_cpus()
             if entries is None:
-                links = store.pending_links()
-                report.links, report.lost_links = record_links(output, links, compiles, folder, chosen.vendor)
-                store.forget_links()
-    except KeyboardInterrupt as error:
-        if entries is not None:
-            error.add_note("the same command compiles everything again")
-        raise
-    except OSError as error:
-        what = f"cannot write {error.filename or output}: {os_reason(error)}"
-        raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
-    finally:
-        if store is not None:
-            shutil.rmtree(store.compiled, ignore_errors=True)
-        journal.close()
+                objects, compiles = _run_build(
+                    report, store, drivers, folder, ours, keep_checks=keep_checks, stdout=stdout
+                )
+            else:
+                objects = _compile(report, store, drivers, folder, entries, workers, compiling)
+            if objects:
+                # A linked program repeats the modules of its objects: dedup keeps one of each.
+                run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=workers)
+                _extract(run, header, objects, progress)
+                report.extract = run.report
+                if entries is None:
+                    links = store.pending_links()
+                    report.links, report.lost_links = record_links(output, links, compiles, folder, chosen.vendor)
+                    store.forget_links()
+        except KeyboardInterrupt as error:
+            if entries is not None:
+                error.add_note("the same command compiles everything again")
+            raise
+        finally:
+            if store is not None:
+                shutil.rmtree(store.compiled, ignore_errors=True)
     report.hints = tuple(_hints(report, ours))
     return report
 

@@ -20,8 +20,8 @@ from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.rows import DatasetRows, named_columns
 from mlgo_corpus.dataset.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically, writing
 from mlgo_corpus.files.folder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, os_reason
@@ -284,7 +284,7 @@ class _Export:
         written = write_shares(
             self.rows, shares, work, rule=self.rule, min_steps=self.min_steps, jobs=self.jobs, progress=tell
         )
-        try:
+        with writing(work):
             for share, path, of_share in written:
                 counts.add(of_share)
                 if (begun := parts[share.shard]) is None:
@@ -296,8 +296,6 @@ class _Export:
             for part, file in zip(parts, files, strict=True):
                 if part is not None:
                     part.replace(file)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
         return counts
 
 

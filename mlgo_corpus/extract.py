@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,7 +24,8 @@ from mlgo_corpus.corpus.assemble import local_output
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import HERE, EngineChoice
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.text import command_words, option_key, os_reason, several
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
@@ -142,16 +144,11 @@ def extract_corpus(
     if not all(os.path.isabs(item) for item in named):
         needs.append(Path.cwd())
     run = ExtractionRun(output, journal, settings, dedup=dedup, jobs=jobs, engine=engine, needs=needs)
-    try:
+    with writing(output, kept=True), closing(run):
         run.extract(
             chain([first], found), (lambda done: progress(done, total)) if progress is not None else lambda _: None
         )
         run.finish(header, override.for_triple)
-    except OSError as error:
-        what = f"cannot write {error.filename or output}: {os_reason(error)}"
-        raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
-    finally:
-        run.close()
     report = run.report
     report.seconds = time.perf_counter() - started
     report.hints = tuple(_hints(run))

@@ -23,7 +23,8 @@ from mlgo_corpus.corpus.modules import (
     write_module_rows,
 )
 from mlgo_corpus.corpus.scan import scan_module
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import walk, whole_files
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
@@ -197,23 +198,20 @@ def _in_place(
     rows = [row for _, row in found]
     _check_any(folder, rows)
     names = [module.name for module, row in found if row.status == STATUS_OK]
-    try:
-        with whole_files(folder / MODULES_NAME) as files:
-            before = _modules_before(manifest, has_thinlto=has_thinlto, override=override)
-            same = before is not None and len(before) == len(names) and set(before) == set(names)
-            if os.path.lexists(manifest) and not same and not force:
-                raise UsageError(f"{manifest}: another manifest is there; `force` replaces it")
-            unchanged = _is_own_table(folder / MODULES_NAME, rows, force=force)
-            if not unchanged:
-                about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
-                table = files.make(folder / MODULES_NAME)
-                write_module_rows(table, table, rows, about)
-            if not same:
-                files.remove(manifest)
-                data = manifest_bytes(names, has_thinlto=has_thinlto, override=override)
-                files.make(manifest).write_bytes(data)
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or folder}: {os_reason(error)}") from error
+    with writing(folder), whole_files(folder / MODULES_NAME) as files:
+        before = _modules_before(manifest, has_thinlto=has_thinlto, override=override)
+        same = before is not None and len(before) == len(names) and set(before) == set(names)
+        if os.path.lexists(manifest) and not same and not force:
+            raise UsageError(f"{manifest}: another manifest is there; `force` replaces it")
+        unchanged = _is_own_table(folder / MODULES_NAME, rows, force=force)
+        if not unchanged:
+            about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
+            table = files.make(folder / MODULES_NAME)
+            write_module_rows(table, table, rows, about)
+        if not same:
+            files.remove(manifest)
+            data = manifest_bytes(names, has_thinlto=has_thinlto, override=override)
+            files.make(manifest).write_bytes(data)
     return rows, same and unchanged
 
 

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from pathlib import Path
@@ -53,11 +52,11 @@ from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import Lost, available_cpus
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.atomic import write_atomically, writing
 from mlgo_corpus.files.folder import recover, whole_folder
 from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.runs.datasets.publish import MARKER, check_no_strangers, staging_folder, uploading
 from mlgo_corpus.runs.report import Report
 
@@ -146,7 +145,7 @@ def pack_corpus(
     if isinstance(place, RemotePath):
         return _pack_to(place, packing, there, cache, started)
     check_place(place, there)
-    with _told_errors(place), whole_folder(place, replace=lambda: is_still(place, there)) as folder:
+    with writing(place), whole_folder(place, replace=lambda: is_still(place, there)) as folder:
         about = packing.run(folder, None)
         write_atomically(folder / PACKED_NAME, _json(about))
     return _report_of(place, read_description(place), started, unchanged=False)
@@ -160,7 +159,7 @@ def _pack_to(
         check_no_strangers(place, "packed corpus")
     elif strangers := sorted(set(place.files()) - known_files(there) - {MARKER}):
         raise UsageError(f"{place}: holds {strangers[0]}, which is not of the packed corpus; name another folder")
-    with _told_errors(place), staging_folder(place, cache) as folder:
+    with writing(place), staging_folder(place, cache) as folder:
         shutil.rmtree(folder)
         folder.mkdir()
         with uploading(place, (PACKED_NAME,), folder) as kept:
@@ -314,7 +313,7 @@ def unpack_corpus(
     if not force and is_unpacked(place, opened.description["others"]):
         return _report_of(place, opened.description, started)
     check_corpus_place(place, force=force)
-    with _told_errors(place), whole_folder(place, replace=lambda: check_corpus_place(place, force=force)) as folder:
+    with writing(place), whole_folder(place, replace=lambda: check_corpus_place(place, force=force)) as folder:
         copy_others(opened, folder)
         total, lacking = _write_all(opened, folder, jobs, progress)
         report = _report_of(place, opened.description, started, unchanged=False)
@@ -352,16 +351,6 @@ def _write_all(
         if progress is not None:
             progress(done, len(names))
     return total, lacking
-
-
-@contextmanager
-def _told_errors(place: Place) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        # If a copy failed, the first name is that of the file which was read.
-        written = error.filename2 or error.filename or place
-        raise MlgoCorpusError(f"cannot write {written}: {os_reason(error)}") from error
 
 
 def _checked_jobs(jobs: int | None) -> int:

@@ -40,10 +40,11 @@ from mlgo_corpus.corpus.split.files import side_manifest
 from mlgo_corpus.corpus.split.sides import SIDES, WEIGHTS, FarSide, check_fractions, far_sides
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.report import Report
 
@@ -342,18 +343,15 @@ class _Split:
             for side, name in enumerate(SIDES)
         }
         sizes = dict.fromkeys(SIDES, 0)
-        try:
-            with whole_files(folder / MODULES_NAME) as files:
-                there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
-                if there and there != wanted and not force:
-                    raise UsageError(f"{folder}: has another split already; `force` replaces it")
-                for path in there:  # the sides of two splits overlap, so no old one may remain
-                    files.remove(path)
-                self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)
-                for path, data in wanted.items():
-                    files.make(path).write_bytes(data)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or folder}: {os_reason(error)}") from error
+        with writing(folder), whole_files(folder / MODULES_NAME) as files:
+            there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
+            if there and there != wanted and not force:
+                raise UsageError(f"{folder}: has another split already; `force` replaces it")
+            for path in there:  # the sides of two splits overlap, so no old one may remain
+                files.remove(path)
+            self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)
+            for path, data in wanted.items():
+                files.make(path).write_bytes(data)
         return _Written(sizes, there == wanted, ())
 
     def _write_column(self, table: Path, target: Path, sizes: dict[str, int]) -> None:

@@ -20,12 +20,13 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, MadeOtherwiseError, read_key
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import check_folder
 from mlgo_corpus.files.names import distinct_names
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import counted, human_seconds, os_reason, several
+from mlgo_corpus.files.text import counted, human_seconds, several
 from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.boosting import LEAST_IN_LEAF, BoostingOptions, Fitted, fit_trees, need_lightgbm
@@ -385,12 +386,10 @@ def _imitate(
     known: tuple[str, ...] = ()
     if validation:
         trace = TraceRequest(compiler=request.compiler, names=False, edits=request.edits, limits=request.limits)
-        try:
+        with writing(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             with scratch_folder(output.parent) as work:
                 tried, known = tune(policy, validation, trace, work, partial(listener.progress, "tuning"), **how)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = best_of(tried).probability
     policy = replace(policy, threshold=threshold_of(probability))
     states = read_states(

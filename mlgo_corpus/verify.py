@@ -35,11 +35,12 @@ from mlgo_corpus.corpus.verify import (
 )
 from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
 from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import check_file
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
 from mlgo_corpus.files.remote import output_here
-from mlgo_corpus.files.text import counted, option_key, os_reason, several
+from mlgo_corpus.files.text import counted, option_key, several
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
 from mlgo_corpus.runs.report import Report
@@ -211,10 +212,8 @@ def verify_corpus(
         for row in rows:
             verification.see(row)
     else:
-        try:
+        with writing(output):
             write_verify_rows(output, rows, {**about, "kind": _VERIFY_KIND}, verification.see)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     report = verification.report(output, time.perf_counter() - started)
     if settings is not None and output is not None:
         about["trust_corpus"] = trust_corpus

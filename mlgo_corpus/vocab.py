@@ -23,7 +23,7 @@ from mlgo_corpus.compilers.limits import check_count, real_number, whole_number
 from mlgo_corpus.dataset.rows import DatasetRows, named_columns
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.atomic import write_atomically, writing
 from mlgo_corpus.files.folder import recover, replaces_own, whole_folder
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.remote import output_here
@@ -271,7 +271,5 @@ def _write(path: Path, edges: NDArray[np.float64]) -> None:
 
 
 def _write_file(path: Path, text: str) -> None:
-    try:
+    with writing(path):
         write_atomically(path, text.encode())
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or path}: {os_reason(error)}") from error

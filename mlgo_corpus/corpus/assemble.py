@@ -21,8 +21,8 @@ from mlgo_corpus.corpus.links import let_leave
 from mlgo_corpus.corpus.modules import STATUS_FAILED, ModuleRow, ModuleTableWriter, read_module_metadata
 from mlgo_corpus.corpus.products import LinkRecord, links_among, write_links
 from mlgo_corpus.corpus.scan import reason_without
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import create_file, writing
 from mlgo_corpus.files.folder import find_stranger, recover, whole_folder
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
@@ -302,16 +302,13 @@ def new_corpus(
             raise UsageError(f"{output}: another mlgo-corpus has just made it")
         return True
 
-    try:
-        with whole_folder(output, replace=may_replace) as folder:
-            made = NewCorpus(folder, output.resolve(), placing)
-            try:
-                yield made
-            except BaseException:
-                made.abandon()
-                raise
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
+    with writing(output), whole_folder(output, replace=may_replace) as folder:
+        made = NewCorpus(folder, output.resolve(), placing)
+        try:
+            yield made
+        except BaseException:
+            made.abandon()
+            raise
 
 
 def digest_of_request(*parts: object) -> str:

@@ -13,10 +13,14 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from mlgo_corpus.errors import MlgoCorpusError
+from mlgo_corpus.files.text import os_reason
 
 # A path in the work folder, or None to remove; and a path in the folder of the results.
 Move = tuple[str | None, str]
@@ -70,6 +74,27 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def writing(place: object, *, kept: bool = False) -> Iterator[None]:
+    """Turn an OSError of the block into an error that names the file that could not be written.
+
+    Args:
+        place: what is being written, a path or a URL; named if the OSError names no file.
+        kept: whether what is done is kept for the next run, which the error then says.
+
+    Raises:
+        MlgoCorpusError: the block raised an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        # Of a link, a copy or a renaming, the second name is the one that was to be made.
+        what = f"cannot write {error.filename2 or error.filename or place}: {os_reason(error)}"
+        raise MlgoCorpusError(
+            f"{what}; what is whole is kept, and the same command goes on" if kept else what
+        ) from error
 
 
 def remove(path: Path) -> None:

@@ -25,12 +25,12 @@ from mlgo_corpus import __version__
 from mlgo_corpus.corpus.groups import languages_of
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.engine.choice import EngineChoice
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.atomic import write_atomically, writing
 from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import distinct_names
-from mlgo_corpus.files.text import counted, human_seconds, os_reason
+from mlgo_corpus.files.text import counted, human_seconds
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.evolution import Evolution
 from mlgo_corpus.learn.examples import DataFacts, Examples, languages_known, learnable, read_examples
@@ -197,7 +197,7 @@ def practise(
         "training": training.key(),
         "validation": watched.key() if validation else None,
     }
-    try:
+    with writing(work):
         work.mkdir(parents=True, exist_ok=True)
         lock = open_locked(work / WORK_LOCK, f"{work}: another mlgo-corpus is training there")
         try:
@@ -205,8 +205,6 @@ def practise(
             return _Practice(name, data, training, watched, options, work, listener, jobs).run()
         finally:
             os.close(lock)
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
 
 
 class _Ground:

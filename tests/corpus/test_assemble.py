@@ -112,6 +112,17 @@ def test_a_file_system_without_links_has_copies(tmp_path: Path, monkeypatch: pyt
     assert files(tmp_path / "made") == files(source)
 
 
+def test_the_file_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
+
+    source = corpus(tmp_path / "source", ["a.o"])
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(MlgoCorpusError) as caught:
+        combine_corpora([source], tmp_path / "made")
+    assert str(caught.value) == f"cannot write {tmp_path}/.made.making/source/a.o.bc: No space left on device"
+
+
 def test_a_module_comes_with_all_its_files_or_none(tmp_path: Path) -> None:
     source = corpus(tmp_path / "source", ["a.o", "b.o", "c.o"], has_thinlto=True)
     (source / "b.o.thinlto.bc").unlink()

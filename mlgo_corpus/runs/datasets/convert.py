@@ -27,7 +27,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.atomic import write_atomically, writing
 from mlgo_corpus.files.tables import BatchTable, open_parquet, read_batch
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.logs.blocks import WINDOW_BYTES, BlockReader, Source
@@ -318,14 +318,12 @@ class LogConversion:
             MlgoCorpusError: a file cannot be written.
         """
         self.folder.begin()
-        try:
+        with writing(self.folder.paths.work):
             for result in self._results(logs):
                 self._parts.append(result.parts)
                 for row in result.rows:
                     self.count(row)
                     yield row
-        except OSError as error:
-            raise _cannot_write(self.folder, error) from error
 
     def count(self, row: LogRow) -> None:
         """Count a row for ``dataset.json``; those that `rows` yields are counted."""
@@ -402,10 +400,8 @@ class LogConversion:
         Raises:
             MlgoCorpusError: a file cannot be written.
         """
-        try:
+        with writing(self.folder.paths.work):
             self._finish(more or {}, card, tables)
-        except OSError as error:
-            raise _cannot_write(self.folder, error) from error
 
     def _finish(self, more: Mapping[str, Any], card: _WriteCard, tables: Sequence[tuple[Path, Path]]) -> None:
         paths, header = self.folder.paths, self.header
@@ -482,10 +478,8 @@ class ConvertedLogs:
         Raises:
             MlgoCorpusError: a file cannot be written.
         """
-        try:
+        with writing(self.conversion.folder.paths.work):
             write_log_rows(self.conversion.modules, self.rows, self.conversion.metadata)
-        except OSError as error:
-            raise _cannot_write(self.conversion.folder, error) from error
         self.conversion.finish()
 
 
@@ -521,10 +515,6 @@ def convert_logs_into(
     for row in failed:
         conversion.count(row)
     return ConvertedLogs(conversion, (*failed, *conversion.rows(lambda: logs)))
-
-
-def _cannot_write(folder: DatasetFolder, error: OSError) -> MlgoCorpusError:
-    return MlgoCorpusError(f"cannot write {error.filename or folder.paths.work}: {os_reason(error)}")
 
 
 def _folders(tasks: Sequence[LogTask]) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from mlgo_corpus.dataset.sequences import RewardRule, SequenceCounts, write_sequ
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.atomic import writing
 
 # Bytes of observations in a share. A row group of 32 MiB with rows of two shares is read by both.
 _SHARE_BYTES = 128 << 20
@@ -123,16 +123,13 @@ def write_share(task: ShareTask, progress: Callable[[int], None] = lambda _: Non
         CorpusError: the dataset cannot be read.
         MlgoCorpusError: the file cannot be written.
     """
-    try:
-        with task.path.open("ab" if task.adds else "wb") as file:
-            return write_sequences(
-                task.rows,
-                task.share.modules,
-                file,
-                rule=task.rule,
-                min_steps=task.min_steps,
-                spill=task.path.parent,
-                progress=progress,
-            )
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or task.path}: {os_reason(error)}") from error
+    with writing(task.path), task.path.open("ab" if task.adds else "wb") as file:
+        return write_sequences(
+            task.rows,
+            task.share.modules,
+            file,
+            rule=task.rule,
+            min_steps=task.min_steps,
+            spill=task.path.parent,
+            progress=progress,
+        )

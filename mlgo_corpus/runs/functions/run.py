@@ -26,12 +26,13 @@ from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError
+from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import finish_moves, whole_files
 from mlgo_corpus.files.names import FUNCTIONS_NAME
 from mlgo_corpus.files.remote import Place, RemotePath
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.bitcode.functions import read_functions
 
 _MODULE_SECONDS = 600.0
@@ -94,11 +95,8 @@ def iter_corpus_functions(corpus: Corpus, *, jobs: int) -> Iterator[ModuleFuncti
 @contextmanager
 def _function_index(corpus: Corpus, jobs: int, progress: Callable[[int, int], None] | None) -> Iterator[_FunctionIndex]:
     """Yield `function_index`; what cannot be written is an error of this package."""
-    try:
-        with function_index(corpus, jobs=jobs, progress=progress) as index:
-            yield index
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or corpus.location}: {os_reason(error)}") from error
+    with writing(corpus.location), function_index(corpus, jobs=jobs, progress=progress) as index:
+        yield index
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import read_links
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import recover, replaces, whole_folder
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.tables import read_metadata
@@ -64,7 +65,11 @@ def run_relink(
     drivers = drivers_of(chosen)
     archiver = drivers.archivers.get("ar") or (shutil.which("ar") or "ar",)
     try:
-        with whole_folder(place, replace=replace) as result, scratch_folder(place.parent) as work:
+        with (
+            writing(output),
+            whole_folder(place, replace=replace) as result,
+            scratch_folder(place.parent) as work,
+        ):
             settings = LinkSettings(
                 c=drivers.c,
                 cxx=drivers.cxx,
@@ -97,8 +102,6 @@ def run_relink(
                 "ld_flags": list(ld_flags),
             }
             write_product_rows(result / PRODUCTS_NAME, rows, about)
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     finally:
         close_launchers()
     return report

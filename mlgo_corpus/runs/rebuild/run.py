@@ -26,11 +26,10 @@ from mlgo_corpus.corpus.certificate import (
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.verify import ModuleLookup
 from mlgo_corpus.engine.choice import HERE, EngineChoice
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import remove
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.atomic import remove, writing
 from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings
 from mlgo_corpus.runs.report import Report
@@ -182,32 +181,29 @@ def certify(
     started = time.perf_counter()
     report = RebuildReport(output)
     key = json.loads(json.dumps({**about, "build_dirs": [os.path.abspath(one) for one in settings.build_dirs]}))
-    try:
-        with _work_folder(settings.work, key, f"{output}: another mlgo-corpus is making it"):
-            over = Over(
-                RebuildJob(settings),
-                partial(_items, corpus, names),
-                len(names),
-                jobs=jobs,
-                engine=engine,
-                needs=(*corpus.on_this_machine(), *settings.build_dirs),
-            )
+    busy = f"{output}: another mlgo-corpus is making it"
+    with writing(output, kept=True), _work_folder(settings.work, key, busy):
+        over = Over(
+            RebuildJob(settings),
+            partial(_items, corpus, names),
+            len(names),
+            jobs=jobs,
+            engine=engine,
+            needs=(*corpus.on_this_machine(), *settings.build_dirs),
+        )
 
-            def rows() -> Iterator[RebuildRow]:
-                for row in over.outcomes():
-                    report.see(row)
-                    if progress is not None:
-                        progress(report.modules, report.bad, len(names))
-                    yield row
+        def rows() -> Iterator[RebuildRow]:
+            for row in over.outcomes():
+                report.see(row)
+                if progress is not None:
+                    progress(report.modules, report.bad, len(names))
+                yield row
 
-            metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": report.outcomes}
-            write_certificate(output, rows(), metadata)
-            report.resumed = over.resumed
-            with suppress(OSError):
-                remove(settings.work)
-    except OSError as error:
-        what = f"cannot write {error.filename or output}: {os_reason(error)}"
-        raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
+        metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": report.outcomes}
+        write_certificate(output, rows(), metadata)
+        report.resumed = over.resumed
+        with suppress(OSError):
+            remove(settings.work)
     report.seconds = time.perf_counter() - started
     return report
 

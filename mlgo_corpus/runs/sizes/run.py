@@ -30,8 +30,9 @@ from mlgo_corpus.dataset.sizes.table import (
 )
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.tables import BatchTable, read_batch, read_parquet
-from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.files.text import counted
 from mlgo_corpus.policies.sizes.model import SizeModel
 from mlgo_corpus.runs.datasets.convert import publish_dataset
 from mlgo_corpus.runs.over import Over
@@ -163,15 +164,13 @@ class SizesTable:
     def run(self) -> None:
         """Run what is not done yet, and put the table together."""
         self.folder.begin()
-        try:
+        with writing(self.job.work):
             for outcome in self._over.outcomes():
                 self._see(outcome)
             if not self.totals.parts:
                 self.folder.discard()
                 raise MlgoCorpusError(self._nothing())
             self._finish()
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or self.job.work}: {os_reason(error)}") from error
 
     def read(self, rows: Iterable[ModuleSizes]) -> None:
         """Count the rows of a table that is there."""

@@ -25,8 +25,9 @@ from mlgo_corpus.dataset.tracetable import REWARD_EPSILON, SPEED_LEVELS, TRACE_K
 from mlgo_corpus.dataset.writer import WriteOptions
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.names import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX
-from mlgo_corpus.files.text import counted, os_reason, printable
+from mlgo_corpus.files.text import counted, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -261,10 +262,8 @@ class Trace:
         """Run what is not done yet, and make the dataset."""
         self.folder.begin()
         try:
-            try:
+            with writing(self.settings.work):
                 usual = self._trace() or self._unasked()
-            except OSError as error:
-                raise self._cannot_write(error) from error
             if usual is None:
                 raise self._nothing_traced(self._nothing())
             self._finish(usual)
@@ -364,10 +363,8 @@ class Trace:
             with_calls=self.settings.with_calls,
         )
         rows = map(self.totals.see, map(self._labelled, self._rows(usual, conversion)))
-        try:
+        with writing(self.settings.work):
             write_trace_rows(conversion.modules, rows, conversion.metadata)
-        except OSError as error:
-            raise self._cannot_write(error) from error
         conversion.finish(self.about(usual), tables=self.tables(usual))
 
     def _rows(self, usual: LogHeader, conversion: LogConversion) -> Iterator[TraceRow]:
@@ -384,9 +381,6 @@ class Trace:
         path = self.settings.work / str(run.log)
         calls = str(calls_of(self.settings.work, path.name)) if self.settings.with_calls else None
         return LogFile(str(path), log_name(run.row.module), printable(run.row.module), run.log_size, calls)
-
-    def _cannot_write(self, error: OSError) -> MlgoCorpusError:
-        return MlgoCorpusError(f"cannot write {error.filename or self.settings.work}: {os_reason(error)}")
 
     def _nothing(self) -> str:
         totals = _Totals(self.labels)
