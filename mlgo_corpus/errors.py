@@ -150,6 +150,11 @@ class ToolError(MlgoCorpusError):
             return "did not finish in time"
         return f"ended by signal {-self.returncode}" if self.returncode < 0 else f"exit code {self.returncode}"
 
+    @property
+    def first_error(self) -> str:
+        """The first line of its stderr that reports an error; without one, how it ended."""
+        return next((line.strip() for line in self.stderr.splitlines() if "error:" in line), self.outcome)
+
     def __str__(self) -> str:
         return _one_line(self.argv, self.outcome, self.stderr)
 

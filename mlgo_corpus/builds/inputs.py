@@ -17,7 +17,6 @@ skipped.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -28,7 +27,7 @@ from pathlib import Path
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.names import IMPORTED_SUFFIX, STATE_FOLDER
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, open_regular, read_regular
 from mlgo_corpus.files.text import escaped
 from mlgo_corpus.formats.commands.buildfiles import (
     COMPILE_COMMANDS_NAME,
@@ -183,18 +182,10 @@ def _name_below(path: str, directory: str) -> str:
     return plain.removeprefix(folder) if plain.startswith(folder) else path
 
 
-def _read(path: str, size: int | None = None) -> bytes:
+def _read(path: str, size: int = -1) -> bytes:
     """Return the content of a regular file, or its first `size` bytes; for anything else, raise OSError at once."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        if size is not None:
-            return os.read(descriptor, size)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(descriptor)
+    with open_regular(path) as file:
+        return file.read(size)
 
 
 # --- inputs

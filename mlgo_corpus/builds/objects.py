@@ -122,12 +122,16 @@ class Tally:
     padding: int = 0
 
 
+def _no_file(name: str) -> Buffer:
+    raise FileNotFoundError(name)
+
+
 def read_object(
     data: Buffer,
     tally: Tally,
     *,
     names: SectionNames,
-    open_member: Callable[[str], Buffer],
+    open_member: Callable[[str], Buffer] = _no_file,
     member: str | None = None,
 ) -> Iterator[Embedded]:
     """Yield the modules of a file of any supported kind, in file order; never raise because of its content.
@@ -137,7 +141,7 @@ def read_object(
         tally: counts the bytes found.
         names: the sections to look in.
         open_member: reads a file that a thin archive refers to, given its path relative to the archive; may raise
-            OSError.
+            OSError. By default such files are missing.
         member: prefix for the members' names.
     """
     if not len(data):

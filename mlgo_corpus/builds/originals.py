@@ -176,7 +176,7 @@ def _embedded(content: Buffer, module: bytes, command: bytes | None, names: Sect
         raise NoOriginal(OriginalReason.BITCODE_ONLY, "the build's file is bitcode itself")
     if parse_objfile(content, ()).linked:
         raise NoOriginal(OriginalReason.LINKED, "a linked file: the module's own object is not in it")
-    found = list(read_object(content, Tally(), names=names, open_member=_no_companions))
+    found = list(read_object(content, Tally(), names=names))
     modules = [item for item in found if item.bitcode is not None]
     if len(modules) > 1:
         raise NoOriginal(OriginalReason.LINKED, f"linked of {len(modules)} modules")
@@ -192,7 +192,3 @@ def _embedded(content: Buffer, module: bytes, command: bytes | None, names: Sect
             for extent in bitcode.iter_extents(piece):
                 return piece[extent.start : extent.stop]
     return module
-
-
-def _no_companions(name: str) -> Buffer:
-    raise FileNotFoundError(name)

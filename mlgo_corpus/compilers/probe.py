@@ -273,7 +273,7 @@ class _Abilities:
         flags = ("-O2", "-c", "-Xclang", "-fembed-bitcode=all", "../probe.c", "-o", "embedded.o")
         self._run(*self.compiler.driver, *flags)
         data = (self.folder / "embedded.o").read_bytes()
-        found = list(read_object(data, Tally(), names=SectionNames(), open_member=lambda _: b""))
+        found = list(read_object(data, Tally(), names=SectionNames()))
         if len(found) != 1 or found[0].reason is not Reason.OK or not found[0].bitcode or not found[0].command:
             raise FormatError(found[0].detail or f"no bitcode in the object ({found[0].reason})")
 

@@ -739,7 +739,7 @@ class _Examined:
             if parse_objfile(data, ()).linked:
                 return ()
         found = []
-        for item in read_object(data, Tally(), names=_NAMES, open_member=_no_file):
+        for item in read_object(data, Tally(), names=_NAMES):
             if item.bitcode is None:
                 continue
             digest = sha256(item.bitcode).hexdigest()
@@ -755,10 +755,6 @@ def _is_there(item: LinkedFile) -> bool:
     if item.state == InputState.SOURCE:
         return os.path.lexists(item.path)
     return item.state not in (InputState.MISSING, InputState.SYSTEM)
-
-
-def _no_file(name: str) -> Buffer:
-    raise FileNotFoundError(name)
 
 
 def _kind(driver: str, words: Sequence[LinkWord]) -> str:

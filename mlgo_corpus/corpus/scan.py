@@ -24,7 +24,7 @@ from mlgo_corpus.corpus.modules import (
 from mlgo_corpus.corpus.packed.rows import METADATA_COLUMNS
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.names import MODULES_NAME, checked_name
+from mlgo_corpus.files.names import MODULES_NAME, is_name
 from mlgo_corpus.files.text import printable, storable
 from mlgo_corpus.formats.bitcode.functions import count_functions
 from mlgo_corpus.formats.bitcode.headers import is_bitcode, read_module_header
@@ -169,15 +169,7 @@ def scan_module(module: Module) -> ModuleRow:
 
 def reason_without(module: Module) -> Reason:
     """Return why a module's files could not be read: they are not there, or are unreadable."""
-    return Reason.MISSING if not _is_name(module) or module.is_missing() else Reason.UNREADABLE
-
-
-def _is_name(module: Module) -> bool:
-    try:
-        checked_name(module.name)
-    except CorpusError:
-        return False
-    return True
+    return Reason.MISSING if not is_name(module.name) or module.is_missing() else Reason.UNREADABLE
 
 
 def _own_command(module: Module) -> tuple[bytes | None, CommandFacts | None]:

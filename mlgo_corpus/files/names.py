@@ -170,5 +170,14 @@ def checked_name(name: str) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    """Return True if a name from a manifest stays inside the corpus, as `checked_name` checks."""
+    try:
+        checked_name(name)
+    except CorpusError:
+        return False
+    return True
+
+
 IMPORTED_SUFFIX = ".3.import.bc"
 """What lld's --save-temps=import appends to an object's name."""

@@ -240,7 +240,7 @@ def test_nested_parameter_files() -> None:
         ("c d.o", None, ""),
         ("../x.params", "missing", "parameter file ../x.params does not exist"),
         ("gone.rsp", "missing", "parameter file gone.rsp does not exist"),
-        ("gone.fifo", "unreadable", "parameter file gone.fifo cannot be read: not a regular file"),
+        ("gone.fifo", "unreadable", "parameter file gone.fifo cannot be read: not a file"),
         ("e.o", None, ""),
     ]
 

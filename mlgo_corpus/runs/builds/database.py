@@ -145,7 +145,7 @@ class _Entry:
         try:
             words, left_out = self._run((*driver, *_target(wanted)), wanted, output, stop)
         except ToolError as error:
-            return self._without_object(Reason.COMPILE_FAILED, _first_error(error))
+            return self._without_object(Reason.COMPILE_FAILED, error.first_error)
         note = f"compiled without {' '.join(left_out)}" if left_out else ""
         arguments = (*words, "-c", "-o", self.output)
         digest = sha256(read_file(output)).hexdigest()
@@ -178,11 +178,6 @@ class _Entry:
 
     def _without_object(self, reason: Reason, detail: str) -> Compiled:
         return Compiled(BuildObject(self.path, self.name, self.directory, str(reason), visible(detail)))
-
-
-def _first_error(error: ToolError) -> str:
-    lines = [line.strip() for line in error.stderr.splitlines()]
-    return next((line for line in lines if "error:" in line), error.outcome)
 
 
 def _target(wanted: SourceCompile) -> tuple[str, ...]:

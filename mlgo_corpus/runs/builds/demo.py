@@ -221,18 +221,10 @@ def _iter_compiled(
             run_tool(unit.argv(str(temporary)), cwd=folder, env=environment, timeout=_COMPILE_TIMEOUT_S, stop=stop)
             temporary.replace(folder / unit.output)
         except ToolError as error:
-            return _reason(error)
+            return error.first_error
         except OSError as error:
             return f"{error.filename}: {error.strerror}"
         return None
 
     for index, reason in in_threads(compile_unit, range(len(units)), jobs=jobs, stop=stop):
         yield units[index], reason
-
-
-def _reason(error: ToolError) -> str:
-    """Return the first line of a compiler's stderr that reports an error."""
-    for line in error.stderr.splitlines():
-        if "error:" in line:
-            return line.strip()
-    return str(error)

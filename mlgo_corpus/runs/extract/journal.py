@@ -27,7 +27,7 @@ from mlgo_corpus.corpus.modules import INTEGER_FIELDS, REQUIRED_FIELDS, STATUS_O
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.atomic import FileStamp, create_file
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.names import BITCODE_SUFFIX, MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, checked_name
+from mlgo_corpus.files.names import BITCODE_SUFFIX, MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, is_name
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, open_regular
 from mlgo_corpus.files.text import option_key
 
@@ -295,9 +295,7 @@ def _parse_entry(line: bytes, name: str) -> Entry | None:
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
     named = (*(row.module for row in entry.rows), *entry.stale)
-    return (
-        entry if all(item == name or (item.startswith(f"{name}/") and _stays_inside(item)) for item in named) else None
-    )
+    return entry if all(item == name or (item.startswith(f"{name}/") and is_name(item)) for item in named) else None
 
 
 def _row(*values: Any) -> ModuleRow:
@@ -323,14 +321,6 @@ _ISSUED = b',"issued":true}\n'
 
 def _issue_line(name: str) -> bytes:
     return b'{"name":' + json.dumps(name).encode() + _ISSUED
-
-
-def _stays_inside(name: str) -> bool:
-    try:
-        checked_name(name)
-    except CorpusError:
-        return False
-    return True
 
 
 def _loads(line: bytes) -> Any:
@@ -369,7 +359,7 @@ def _name_of(line: bytes) -> str | None:
         name, _ = json.JSONDecoder().raw_decode(line.decode("ascii"), len(prefix) - 1)
     except ValueError:
         return None
-    return name if isinstance(name, str) and _stays_inside(name) else None
+    return name if isinstance(name, str) and is_name(name) else None
 
 
 def _stamp(numbers: Any) -> FileStamp | None:
