@@ -19,7 +19,6 @@ from mlgo_corpus.corpus.modules import (
     STATUS_OK,
     ModuleRow,
     iter_module_rows,
-    read_module_metadata,
     write_module_rows,
 )
 from mlgo_corpus.corpus.scan import scan_module
@@ -37,6 +36,7 @@ from mlgo_corpus.files.names import (
     numbered_name,
     safe_module_name,
 )
+from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import command_words, os_reason
 from mlgo_corpus.runs.report import Report
 
@@ -224,7 +224,7 @@ def _is_own_table(table: Path, rows: Sequence[ModuleRow], *, force: bool) -> boo
     if not os.path.lexists(table):
         return False
     try:
-        if read_module_metadata(table).get("made_by") == "make":
+        if read_metadata(table).get("made_by") == "make":
             found = (row._replace(functions=None, split=None) for row in iter_module_rows(table))
             return all(one == other for one, other in zip_longest(found, rows))
     except CorpusError:

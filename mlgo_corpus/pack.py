@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from dataclasses import replace as dataclass_replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -164,17 +163,12 @@ def _pack_to(
         folder.mkdir()
         with uploading(place, (PACKED_NAME,), folder) as kept:
             about = packing.run(folder, place)
-            for name in (*_names_of_others(about), CARD_NAME):
+            for name in (*packing.others, CARD_NAME):
                 (place / name).upload(folder / name)
-            kept |= {*_names_of_others(about), CARD_NAME, *(file["name"] for file in about["files"])}
+            kept |= {*packing.others, CARD_NAME, *(file["name"] for file in about["files"])}
             write_atomically(folder / PACKED_NAME, _json(about))
         shutil.rmtree(folder, ignore_errors=True)
     return _report_of(place, read_description(place), started, unchanged=False)
-
-
-def _names_of_others(about: dict[str, Any]) -> list[str]:
-    """Return the names of the files that do not belong to modules."""
-    return [item["name"] for item in about["others"]]
 
 
 class _Packing:
@@ -316,10 +310,10 @@ def unpack_corpus(
     with writing(place), whole_folder(place, replace=lambda: check_corpus_place(place, force=force)) as folder:
         copy_others(opened, folder)
         total, lacking = _write_all(opened, folder, jobs, progress)
-        report = _report_of(place, opened.description, started, unchanged=False)
-        if any(total[name] != getattr(report, name) for name in _SUMMED) or lacking != report.lacking:
+        told = _report_of(place, opened.description, started)
+        if any(total[name] != getattr(told, name) for name in _SUMMED) or lacking != told.lacking:
             raise CorpusError(f"{opened.location}: its files contradict each other: {PACKED_NAME} has other sizes")
-    return dataclass_replace(report, seconds=time.perf_counter() - started)
+    return _report_of(place, opened.description, started, unchanged=False)
 
 
 _SUMMED = ("bitcode_bytes", "command_bytes", "index_bytes")

@@ -20,8 +20,7 @@ from mlgo_corpus.corpus.modules import (
     STATUS_OK,
     ModuleRow,
     read_module_columns,
-    read_module_metadata,
-    rewrite_column,
+    rewrite_split,
     write_module_rows,
 )
 from mlgo_corpus.corpus.open import open_corpus
@@ -44,6 +43,7 @@ from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
+from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.report import Report
@@ -369,7 +369,7 @@ class _Split:
                     sizes[name] += size or 0
             return given
 
-        rewrite_column(table, target, "split", sides, {**read_module_metadata(table), "split": self.options})
+        rewrite_split(table, target, sides, {**read_metadata(table), "split": self.options})
 
     def _covers(self, table: Path) -> bool:
         """Return True if a table has a row for each module; an edited manifest may name more modules."""

@@ -17,7 +17,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.links import cache_folder
-from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_metadata
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest
 from mlgo_corpus.corpus.split.files import names_a_side
@@ -40,6 +40,7 @@ from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import check_file
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
 from mlgo_corpus.files.remote import output_here
+from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import counted, option_key, several
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
@@ -235,7 +236,7 @@ def _build_dir(path: Path | str) -> str:
 def _section_names(corpus: Corpus) -> SectionNames:
     """Return the sections that the corpus was extracted from, as its table names them."""
     try:
-        options = read_module_metadata(corpus.place / MODULES_NAME).get("options")
+        options = read_metadata(corpus.place / MODULES_NAME).get("options")
     except CorpusError:
         options = None
     known = options if isinstance(options, dict) else {}

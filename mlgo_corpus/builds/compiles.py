@@ -194,7 +194,6 @@ class CompileStore:
         counts = CompileCounts()
         known = {(one.path, one.digest): one for one in self._load()}
         folders = self._left()
-        taken: list[Path] = []
         copies: dict[str, Path] = {}
         links: list[Link] = []
         for folder in folders:
@@ -205,15 +204,14 @@ class CompileStore:
             known = {key: one for key, one in known.items() if key[0] not in made and one.digest is not None}
             known |= {(one.path, one.digest): one for one in sorted(new, key=lambda one: one.order)}
             known = {key: one for key, one in known.items() if one.digest is not None or one.path not in made}
-            taken.append(folder)
         compiles = self._settle(known.values(), copies, counts)
         lines = (json.dumps(_as_json(one), separators=(",", ":")) + "\n" for one in compiles)
         if links:
             told = (json.dumps(asdict(one)) + "\n" for one in (*self.pending_links(), *links))
             write_atomically(self.folder / _LINKS, "".join(told).encode())
-        if taken or (self.folder / _STATE).exists():
+        if folders or (self.folder / _STATE).exists():
             write_atomically(self.folder / _STATE, "".join(lines).encode())
-        for folder in taken:
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._sweep({one.digest for one in compiles if one.kept})
         return compiles, tuple(links), counts

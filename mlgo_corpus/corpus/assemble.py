@@ -18,7 +18,7 @@ from typing import IO, Any, NoReturn
 from mlgo_corpus import __version__
 from mlgo_corpus.corpus.folder import REFERENCE_MARK, Corpus, Module, write_manifest
 from mlgo_corpus.corpus.links import let_leave
-from mlgo_corpus.corpus.modules import STATUS_FAILED, ModuleRow, ModuleTableWriter, read_module_metadata
+from mlgo_corpus.corpus.modules import STATUS_FAILED, ModuleRow, ModuleTableWriter
 from mlgo_corpus.corpus.products import LinkRecord, links_among, write_links
 from mlgo_corpus.corpus.scan import reason_without
 from mlgo_corpus.errors import CorpusError, UsageError
@@ -39,6 +39,7 @@ from mlgo_corpus.files.names import (
 )
 from mlgo_corpus.files.regular import open_regular
 from mlgo_corpus.files.remote import RemotePath, parse_place
+from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import os_reason, printable
 
 # Errors of a file system that has no hard links, is another one, or allows no more of them.
@@ -284,9 +285,7 @@ def _read(source: IO[bytes], name: str) -> bytes:
 
 
 @contextmanager
-def new_corpus(
-    output: Path, placing: Placing, *, request: str | None = None, force: bool = False
-) -> Iterator[NewCorpus]:
+def new_corpus(output: Path, placing: Placing, *, request: str, force: bool) -> Iterator[NewCorpus]:
     """Make a corpus in the block, which must call `NewCorpus.finish` before it ends.
 
     With the ``request`` and ``force`` that `is_whole` was called with, it is called again when no other process can
@@ -298,7 +297,7 @@ def new_corpus(
     """
 
     def may_replace() -> bool:
-        if request is not None and is_whole(output, request, force=force):
+        if is_whole(output, request, force=force):
             raise UsageError(f"{output}: another mlgo-corpus has just made it")
         return True
 
@@ -339,7 +338,7 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
     except OSError as error:
         raise UsageError(f"{error.filename or output}: {os_reason(error)}") from error
     with suppress(CorpusError):
-        said = read_module_metadata(output / MODULES_NAME)
+        said = read_metadata(output / MODULES_NAME)
         if said.get("request") == request:
             return not force and not said.get("failed")
     check_replaceable(output, force=force)

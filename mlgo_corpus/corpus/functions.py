@@ -94,8 +94,8 @@ class FunctionColumns:
         return FunctionColumns(self.modules[kept], self.hashes[kept], self.instructions[kept])
 
 
-def function_schema(about: dict[str, Any] | None = None) -> pa.Schema:
-    """Return the table's schema; ``about`` goes into its metadata."""
+def function_schema() -> pa.Schema:
+    """Return the table's schema."""
     import pyarrow as pa
 
     label = pa.dictionary(pa.int32(), pa.string())
@@ -107,8 +107,7 @@ def function_schema(about: dict[str, Any] | None = None) -> pa.Schema:
         ("instructions", pa.int32()),
         ("body_hash", pa.uint64()),
     ]
-    said = None if about is None else {METADATA_KEY: json.dumps(about, sort_keys=True)}
-    return with_meanings(pa.schema(fields, metadata=said), plain_columns(__doc__))
+    return with_meanings(pa.schema(fields), plain_columns(__doc__))
 
 
 class FunctionTableWriter:

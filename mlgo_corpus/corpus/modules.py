@@ -47,7 +47,6 @@ from mlgo_corpus.files.tables import (
     file_metadata,
     fill,
     open_parquet,
-    read_metadata,
     unreadable,
     with_meanings,
 )
@@ -117,29 +116,15 @@ def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
         yield from map(ModuleRow._make, zip(*(column.to_pylist() for column in group.columns), strict=True))
 
 
-def read_module_metadata(path: Place) -> dict[str, Any]:
-    """Read the metadata of a ``modules.parquet``: how it was made; empty if it has none.
-
-    Raises:
-        CorpusError: it is missing or damaged.
-    """
-    return read_metadata(path)
-
-
-def rewrite_column(
-    path: Path,
-    target: Path,
-    column: str,
-    give: Callable[[pa.Table], Sequence[str | None]],
-    metadata: Mapping[str, Any],
+def rewrite_split(
+    path: Path, target: Path, give: Callable[[pa.Table], Sequence[str | None]], metadata: Mapping[str, Any]
 ) -> None:
-    """Write a copy of a ``modules.parquet`` in which a column of text has other values.
+    """Write a copy of a ``modules.parquet`` in which the modules are on other sides.
 
     Args:
         path: the table.
         target: the new table, another file.
-        column: the column's name.
-        give: returns the column's values for some of the rows, which it gets with all their columns.
+        give: returns the sides for some of the rows, which it gets with all their columns.
         metadata: the new table's metadata: how it was made.
 
     Raises:
@@ -152,8 +137,8 @@ def rewrite_column(
     with create_file(target) as file:
         writer = None
         for group in iter_module_tables(path, names):
-            values = arrays.texts(group.schema.field(column).type, give(group))
-            group = group.set_column(names.index(column), column, values)
+            values = arrays.texts(group.schema.field("split").type, give(group))
+            group = group.set_column(names.index("split"), "split", values)
             if writer is None:  # without a stored Arrow schema, like `RowTable`
                 writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
             writer.write_table(group)

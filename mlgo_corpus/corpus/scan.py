@@ -34,8 +34,6 @@ from mlgo_corpus.formats.commands.embedded import CommandFacts, read_facts, spli
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mlgo_corpus.formats.bitcode.headers import ModuleHeader
-
 _SCANNED_AT_A_TIME = 4096
 _PACKED_COLUMNS = ("bitcode_bytes", "cmd_bytes", *METADATA_COLUMNS)
 
@@ -145,21 +143,21 @@ def scan_module(module: Module) -> ModuleRow:
         detail = "expected bitcode, found other data" if data else "expected bitcode, found an empty file"
         return row._replace(status=STATUS_FAILED, reason=str(Reason.MALFORMED), detail=detail)
     try:
-        header: ModuleHeader | None = read_module_header(data)
+        header = read_module_header(data)
     except FormatError as error:
         detail = printable(str(error.at(None)))
         reason = Reason.TRUNCATED if isinstance(error, TruncatedError) else Reason.MALFORMED
         return row._replace(status=STATUS_FAILED, reason=str(reason), detail=detail)
     own, facts = _own_command(module)
     overridden = module.override is not None
-    triple = (facts.target_triple if facts else None) or (header.target_triple if header else None)
+    triple = (facts.target_triple if facts else None) or header.target_triple
     return row._replace(
         reason=str(Reason.OK if own is not None or overridden else Reason.NO_COMMAND),
         cmd_bytes=None if own is None else len(own),
         cmd_sha256=None if own is None else sha256(own).hexdigest(),
         cmd_origin="override" if overridden else "none" if own is None else "embedded",
         target_triple=storable(triple),
-        producer=storable(header.producer if header else None),
+        producer=storable(header.producer),
         ir_stage=None if facts is None else "post-opt" if facts.embeds_post_opt else "pre-opt",
         opt_level=storable(facts.opt_level if facts else None),
         main_file_name=storable(facts.main_file_name if facts else None),

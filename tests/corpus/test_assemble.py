@@ -39,7 +39,7 @@ pytestmark = pytest.mark.whole
 def make(output: Path, modules: Path, named: str = "r", **options: Any) -> NewCorpus:
     """Put a corpus's modules in a new one."""
     opened = Corpus.open(modules)
-    with new_corpus(output, options.pop("placing", Placing.LINK), **options) as made:
+    with new_corpus(output, **{"placing": Placing.LINK, "request": "other", "force": False, **options}) as made:
         for module in opened:
             made.add(scan_module(module), module.name, module)
         made.finish(has_thinlto=opened.has_thinlto, override=None, about={"request": named})
@@ -129,7 +129,7 @@ def test_a_module_comes_with_all_its_files_or_none(tmp_path: Path) -> None:
     (source / "c.o.bc").unlink()
     os.mkfifo(source / "c.o.bc")
     rows_of = [scan_module(Module(source, name)) for name in ("a.o", "b.o", "c.o")]
-    with new_corpus(tmp_path / "made", Placing.LINK) as made:
+    with new_corpus(tmp_path / "made", Placing.LINK, request="r", force=False) as made:
         for row, module in zip(rows_of, Corpus.open(source), strict=True):
             made.add(row, module.name, module)
         made.finish(has_thinlto=True, override=None, about={})
@@ -147,7 +147,7 @@ def test_a_module_comes_with_all_its_files_or_none(tmp_path: Path) -> None:
 
 def test_names_that_stand_in_each_others_way(tmp_path: Path) -> None:
     source = corpus(tmp_path / "source", ["a", "a.thinlto", "b"], has_thinlto=True)
-    with new_corpus(tmp_path / "made", Placing.COPY) as made:
+    with new_corpus(tmp_path / "made", Placing.COPY, request="r", force=False) as made:
         for name, wanted in (("a", "a"), ("b", "a"), ("b", "a.bc/b"), ("a.thinlto", "a.thinlto"), ("b", "../b")):
             module = Module(source, name, has_thinlto=True)
             made.add(scan_module(module), wanted, module)
@@ -230,7 +230,7 @@ def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     def fail(error: BaseException) -> None:
-        with new_corpus(tmp_path / "made", Placing.LINK) as made:
+        with new_corpus(tmp_path / "made", Placing.LINK, request="r", force=False) as made:
             made.add_row(scan_module(Module(tmp_path, "a")), "a")
             raise error
 
@@ -345,7 +345,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 def test_two_at_a_time(tmp_path: Path) -> None:
     source = corpus(tmp_path / "source", ["a"])
-    with new_corpus(tmp_path / "made", Placing.LINK) as made:
+    with new_corpus(tmp_path / "made", Placing.LINK, request="r", force=False) as made:
         with pytest.raises(UsageError, match=r"made: another mlgo-corpus is making it; wait for it$"):
             combine_corpora([source], tmp_path / "made")
         made.finish(has_thinlto=False, override=None, about={})

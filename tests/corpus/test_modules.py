@@ -17,11 +17,11 @@ from mlgo_corpus.corpus.modules import (
     ModuleRow,
     iter_module_rows,
     read_module_columns,
-    read_module_metadata,
-    rewrite_column,
+    rewrite_split,
     write_module_rows,
 )
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import printable
 from tests.handmade import rows, table
 
@@ -51,7 +51,7 @@ def test_rows_come_back(tmp_path_factory: pytest.TempPathFactory, given_rows: li
     assert read_module_columns(path).to_pylist() == rows(folder)
     some = ("split", "module")
     assert read_module_columns(path, some).to_pylist() == [{name: one[name] for name in some} for one in rows(folder)]
-    assert read_module_metadata(path) == {"tool": "x"}
+    assert read_metadata(path) == {"tool": "x"}
     assert os.listdir(folder) == ["modules.parquet"]
 
 
@@ -65,8 +65,8 @@ def test_columns_tell_what_they_mean_also_when_one_is_rewritten(tmp_path: Path) 
     assert list(meanings(path)) == list(FIELDS)
     assert all(meanings(path).values())
     assert meanings(path)["split"] == "train, validation or test; null until mlgo-corpus split says so"
-    rewrite_column(path, split, "split", lambda group: ["train"] * len(group), {"tool": "y"})
-    assert (meanings(split), read_module_metadata(split)) == (meanings(path), {"tool": "y"})
+    rewrite_split(path, split, lambda group: ["train"] * len(group), {"tool": "y"})
+    assert (meanings(split), read_metadata(split)) == (meanings(path), {"tool": "y"})
 
 
 def test_many_rows_are_several_groups(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_is_no_table_of_modules(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"expected a table of modules, found none: it has no column 'module'$"):
         list(iter_module_rows(path))
     assert read_module_columns(path, ["status"]).to_pylist() == [{"status": "ok"}]
-    assert read_module_metadata(path) == {}
+    assert read_metadata(path) == {}
 
 
 @pytest.mark.parametrize("said", [b"{", b"[1]", b"\xff", b"null"])
@@ -128,7 +128,7 @@ def test_metadata_that_says_nothing(tmp_path: Path, said: bytes) -> None:
     with path.open("wb") as file, pq.ParquetWriter(file, made.schema, store_schema=False) as writer:
         writer.write_table(made)
     try:
-        assert read_module_metadata(path) == {}
+        assert read_metadata(path) == {}
     except CorpusError as error:
         assert str(error).startswith(f"{path}: cannot be read: ")  # noqa: PT017 - either is right
 
@@ -140,7 +140,7 @@ def test_truncation_at_every_byte(tmp_path: Path) -> None:
     data = path.read_bytes()
     for length in range(len(data)):
         path.write_bytes(data[:length])
-        for read in (read_module_columns, read_module_metadata, lambda path: list(iter_module_rows(path))):
+        for read in (read_module_columns, read_metadata, lambda path: list(iter_module_rows(path))):
             with pytest.raises(CorpusError, match=r"modules\.parquet: cannot be read: [^\n]+$"):
                 read(path)
 
@@ -148,7 +148,7 @@ def test_truncation_at_every_byte(tmp_path: Path) -> None:
 def test_a_pipe_is_no_table(tmp_path: Path) -> None:
     """Opening it would wait for its other side for ever."""
     os.mkfifo(tmp_path / "modules.parquet")
-    for read in (read_module_columns, read_module_metadata):
+    for read in (read_module_columns, read_metadata):
         with pytest.raises(CorpusError, match=r"modules\.parquet: cannot be read: .*not a file"):
             read(tmp_path / "modules.parquet")
 
@@ -166,7 +166,7 @@ def test_an_error_among_the_rows_leaves_what_was_there(tmp_path: Path) -> None:
         write_module_rows(path, tmp_path / "tmp", broken(), {"second": 2})
     assert os.listdir(tmp_path) == ["modules.parquet"]
     assert list(iter_module_rows(path)) == [first()]
-    assert read_module_metadata(path) == {"first": 1}
+    assert read_metadata(path) == {"first": 1}
 
 
 def test_the_metadata_is_json_in_the_file(tmp_path: Path) -> None:

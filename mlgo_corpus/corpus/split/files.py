@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlgo_corpus.corpus.modules import read_module_columns, read_module_metadata, rewrite_column
+from mlgo_corpus.corpus.modules import read_module_columns, rewrite_split
 from mlgo_corpus.corpus.split.sides import SIDES
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.folder import finish_moves, whole_files
 from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.files.remote import RemotePath, parse_place
+from mlgo_corpus.files.tables import read_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ class Split:
         table = folder / MODULES_NAME
         finish_moves(table)
         with suppress(CorpusError):
-            about = read_module_metadata(table)
+            about = read_metadata(table)
             if isinstance(about.get("split"), dict):
                 rows = read_module_columns(table, ("module", "split"))
                 named = zip(*(column.to_pylist() for column in rows.columns), strict=True)
@@ -80,5 +81,5 @@ class Split:
 
         table = self.folder / MODULES_NAME
         with whole_files(table) as files:
-            rewrite_column(table, files.make(table), "split", sides, {**about, "split": self.options})
+            rewrite_split(table, files.make(table), sides, {**about, "split": self.options})
         return True
