@@ -16,7 +16,7 @@
 A compile replaces those that earlier builds made under the same path. Within one build, compiles of one path are all
 kept if their contents differ. A compile of an earlier build is remembered as long as its object exists.
 
-Only `CompileStore.update` writes, in an order that loses nothing if it is interrupted.
+`CompileStore.update` writes the state; an interruption between its steps loses nothing.
 """
 
 from __future__ import annotations

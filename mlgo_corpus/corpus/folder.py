@@ -10,6 +10,8 @@
       modules.parquet           one row per input object or member, also for those left out
       functions.parquet         one row per function, where that was asked for
       rebuild.parquet           what compiling every module again gave, where that was asked for
+      links.jsonl               how the build linked, if ``build`` made the corpus
+      compile_commands.json     the same build's commands
       .mlgo-corpus/             what the next ``extract`` needs to know; without it, that one starts over
 
 Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,

@@ -17,8 +17,8 @@ key              meaning
 ``sha256``       its hex digest at the end of the build; null if it was not there
 ``text_size``    bytes of its code and read-only data, as llvm-size prints ``text``; null of an archive
 ``code_size``    bytes of its executable sections; null of an archive
-``absent``       how many modules the link takes that the corpus lacks, and the one had that this one was made of, by
-                 `split`, say; left out if there are none
+``absent``       number of modules the link takes that were lost when this corpus was made from another (by `split`,
+                 for example); omitted if 0
 ``inputs``       the files that it read: a list of objects with the keys below
 ===============  ======================================================================================
 
@@ -34,8 +34,8 @@ key of an input  meaning
 ``modules``      the modules of the corpus that it is made of
 ``members``      of an archive, its members in their order: objects with ``name``, ``sha256``, ``module`` (or null),
                  and ``path`` if the archive is thin, else null; empty if ``members_of`` has a number
-``members_of``   null, or that the members are those of an input before: the how manieth of the lists of members
-                 that the file has, from 0
+``members_of``   null, or that the members are those of an input before: the index, from 0, of an earlier list of
+                 members in the file
 ``taken``        the places of those members, from 0, that the linker takes (`mlgo_corpus.formats.objects.resolve`);
                  null if that is not known
 ===============  ======================================================================================
@@ -215,7 +215,7 @@ def linked_together(corpus: Corpus) -> dict[str, str]:
 
 
 def linked_groups(corpus: Corpus) -> Callable[[str], str]:
-    """Return a function that names the modules that one is linked with: by a product, else by their project."""
+    """Return a function from a module's name to its link group: a product's name, or its project."""
     products, labels = linked_together(corpus), ModuleLabels.of(corpus)
     return lambda name: products.get(name) or f"of {labels.project(name)}"
 

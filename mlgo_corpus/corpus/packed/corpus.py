@@ -6,7 +6,8 @@
       corpus_description.json   the corpus's manifest, byte for byte; those of the sides of a split, too
       data/part-00000.parquet   one row per module, in the manifest's order (`packed.rows.packed_schema`)
       modules.parquet           the corpus's own table, also of what was left out, where it has one
-      functions.parquet         the same
+      functions.parquet         the same; and rebuild.parquet
+      links.jsonl               the same: how the build linked
       README.md                 what it is, for people and for Hugging Face ``datasets``
       corpus.json               what the files hold; written last: where it is, the packed corpus is whole
 

@@ -236,7 +236,7 @@ class SizesTable:
         publish_dataset(self.folder, moves, [(modules, paths.modules)], about, card)
 
     def _write_rows(self, parts: Iterable[str]) -> list[tuple[str, int]]:
-        """Write the files of rows; give their names in the work folder and how many rows each has."""
+        """Write the files of rows; return their names in the work folder and how many rows each has."""
         files: list[tuple[str, int]] = []
         writer: BatchTable | None = None
         count = 0
