@@ -24,7 +24,8 @@ _MADE_OF_ANOTHER = (".i", ".ii", ".mi", ".mii", ".ll", ".bc")
 class CommandFacts:
     """The facts about a module in its cc1 command; a field is None if the command does not have it.
 
-    ``opt_level`` is 0 for a cc1 command without ``-O``: that is what ``-O0`` means, and clang's driver passes it so.
+    ``opt_level`` is ``0``, ``1``, ``2``, ``3``, ``s`` or ``z``. It is 0 for a cc1 command without ``-O``: that is what
+    ``-O0`` means, and clang's driver passes it so.
     """
 
     main_file_name: str | None
@@ -75,7 +76,7 @@ def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
     ``-main-file-name``. A command with a user's own ``-Xclang -disable-llvm-passes`` has the main file name.
     """
     main_file = triple = index = None
-    level = b"0" if options[:1] == (_CC1,) else None
+    level = "0" if options[:1] == (_CC1,) else None
     no_passes = False
     skip_value = False
     for position, option in enumerate(options):
@@ -91,8 +92,8 @@ def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
                 main_file = value
             elif option == b"-triple":
                 triple = value
-        elif option[:2] == b"-O" and len(option) <= 6:
-            level = option[2:] or b"1"
+        elif option[:2] == b"-O":
+            level = _LEVELS.get(option[2:], level)
         elif option == b"-disable-llvm-passes":
             no_passes = True
         elif option.startswith(b"-fthinlto-index="):
@@ -100,11 +101,19 @@ def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
     return CommandFacts(
         main_file_name=_text(main_file),
         target_triple=_text(triple),
-        opt_level=_text(level),
+        opt_level=level,
         thinlto_index=_text(index),
         embeds_post_opt=no_passes and main_file is None,
     )
 
+
+# The levels by what is behind -O: other names and higher numbers mean one of them (getOptimizationLevel in clang's
+# CompilerInvocation.cpp).
+_LEVELS = {
+    **{level.encode(): level for level in ("0", "1", "2", "3", "s", "z")},
+    **dict.fromkeys((b"", b"g"), "1"),
+    **dict.fromkeys((b"fast", b"4", b"5", b"6", b"7", b"8", b"9"), "3"),
+}
 
 # The options whose value is the next word and may look like one of the options read above. The word after any other
 # option is either an option itself or does not begin with a dash.

@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
-from mlgo_corpus.formats.commands.options import parse_cc1
 
 POST_INLINING: Final = "post-inlining"
 PRE_INLINING: Final = "pre-inlining"
@@ -172,18 +171,3 @@ def find_dump(text: str, point: Point) -> str:
         raise FormatError(f"expected dump {point.earlier + 1} of {point.name}, found {len(heads)} dumps")
     end = heads[point.earlier + 1].start() if point.earlier + 1 < len(heads) else len(text)
     return text[heads[point.earlier].end() : end]
-
-
-_LEVELS = {"": "1", "4": "3", "fast": "3", "g": "1"}
-
-
-def optimisation_level(options: Sequence[str]) -> str:
-    """Return a command's level: ``0``, ``1``, ``2``, ``3``, ``s`` or ``z``; without ``-O`` it is ``0``."""
-    level = "0"
-    for option in parse_cc1(options):
-        if option.name in ("-O", "-O="):
-            value = "".join(option.values)
-            level = _LEVELS.get(value, value)
-        elif option.name == "-Ofast":
-            level = "3"
-    return level

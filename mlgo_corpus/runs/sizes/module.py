@@ -20,6 +20,7 @@ read in small pieces.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,19 +41,13 @@ from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.sizes.snapshot import Context, Functions, ModuleSnapshot
 from mlgo_corpus.errors import FormatError, UnsupportedError
 from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.commands.embedded import read_facts
 from mlgo_corpus.formats.commands.options import join_cc1, parse_cc1
 from mlgo_corpus.formats.commands.replay import neutralise
 from mlgo_corpus.formats.ir.costs import OPT_OPTIONS, analysis_runs
 from mlgo_corpus.formats.ir.features import NO_PROPERTIES, Properties, ir2native_vectors, parse_costs, parse_properties
 from mlgo_corpus.formats.ir.operands import operand_features
-from mlgo_corpus.formats.ir.pipeline import (
-    POST_INLINING,
-    Point,
-    find_dump,
-    find_point,
-    optimisation_level,
-    parse_pipeline,
-)
+from mlgo_corpus.formats.ir.pipeline import POST_INLINING, Point, find_dump, find_point, parse_pipeline
 from mlgo_corpus.formats.ir.text import ENCODING, body_digest, parse_module
 from mlgo_corpus.formats.ir.text import Module as IrModule
 from mlgo_corpus.formats.objects.symbols import label_functions, parse_symbols
@@ -148,7 +143,7 @@ class _Run:
     def snapshot(self) -> ModuleSnapshot:
         self.compiles.check_bitcode()
         options = neutralise(self.compiles.options(self.settings.cc1, *self.settings.programs[1:]))
-        level = optimisation_level(options)
+        level = read_facts(tuple(map(os.fsencode, options))).opt_level or "0"
         point = self._point(options)
         text = self._compile(options, point)
         data = self.compiles.read_object()

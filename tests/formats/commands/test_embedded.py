@@ -84,6 +84,23 @@ def test_a_cc1_command_without_a_level_is_at_0() -> None:
     assert facts("-frontend", "-c").opt_level is None  # Swift's, whose default is its own
 
 
+@pytest.mark.parametrize(
+    ("words", "level"),
+    [
+        (["-Oz"], "z"),
+        (["-O2", "-Os"], "s"),
+        ([], "0"),
+        (["-O"], "1"),
+        (["-Ofast"], "3"),
+        (["-O4"], "3"),
+        (["-Og"], "1"),
+        (["-O2", "-Object"], "2"),
+    ],
+)
+def test_levels(words: list[str], level: str) -> None:
+    assert facts("-cc1", *words).opt_level == level
+
+
 def test_the_drivers_own_embedding_is_told_from_a_users_flag() -> None:
     assert facts("-cc1", "-Oz", "-emit-obj", "-disable-llvm-passes").embeds_post_opt
     assert not facts("-cc1", "-Oz", "-disable-llvm-passes", "-main-file-name", "a.c").embeds_post_opt

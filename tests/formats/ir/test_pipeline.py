@@ -14,7 +14,6 @@ from mlgo_corpus.formats.ir.pipeline import (
     Point,
     find_dump,
     find_point,
-    optimisation_level,
     parse_pipeline,
 )
 
@@ -84,19 +83,3 @@ def test_the_dump_that_is_meant_is_found() -> None:
     assert find_dump(text, Point(BEFORE, "a", 1)) == "\ntwo\n"
     with pytest.raises(FormatError, match="found 2 dumps"):
         find_dump(text, Point(BEFORE, "a", 2))
-
-
-@pytest.mark.parametrize(
-    ("words", "level"),
-    [
-        (["-Oz"], "z"),
-        (["-O2", "-Os"], "s"),
-        ([], "0"),
-        (["-O"], "1"),
-        (["-Ofast"], "3"),
-        (["-O4"], "3"),
-        (["-Og"], "1"),
-    ],
-)
-def test_levels(words: list[str], level: str) -> None:
-    assert optimisation_level(("-cc1", *words)) == level
