@@ -74,7 +74,8 @@ _FILE_OF_WORDS: Final = "clang would replace a word that begins with @ by a file
 # Options that are left out. Of these, those that end where their value could begin take the next word.
 COMPILING_ONLY = re.compile(
     r"""
-    -(?: [DUIFLl] | isystem | iquote | idirafter | isysroot | include | imacros | M[FTQJ] | o | x )(?P<value>.*)
+    -(?: [DUIFLl] | isystem(?:-after)? | iquote | idirafter | isysroot | include(?:-pch)? | imacros | M[FTQJ] | o
+         | x )(?P<value>.*)
     | -M(?:M?D|P|G|V)? | --?std=.* | -stdlib=.* | --sysroot=.* | -(?:trigraphs|undef|v|H|P)
     | -f(?:color-diagnostics|diagnostics-.*|ansi-escape-codes|error-limit=.*|message-length=.*|template-depth=.*)
     | -f(?:debug|file|macro|coverage)-(?:prefix-map|compilation-dir)=.*

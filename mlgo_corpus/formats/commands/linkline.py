@@ -64,6 +64,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
+from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 
 
 def override_from_link_line(tokens: Sequence[str], target_triple: str) -> tuple[str, ...]:
@@ -174,8 +175,6 @@ def _unsupported_linker(name: str) -> UnsupportedError:
 
 # --- a driver's arguments as the linker's
 
-# Options whose next argument is their value, even if it begins with a dash. Other options' values do not.
-_DRIVER_VALUES = frozenset({"-o", "-Xclang", "-Xassembler", "-Xpreprocessor", "-mllvm", "-z", "-u", "-e", "-T", "-D"})
 _PIE_BY_DEFAULT = re.compile(r"-(?:linux|fuchsia)")
 # For these targets -march= names a CPU, for others an architecture (getCPUName in CommonArgs.cpp).
 _MARCH_IS_CPU = re.compile(r"x86_64|i[3-6]86|s390x|mips|loongarch")
@@ -222,10 +221,10 @@ def _linker_arguments(arguments: Sequence[str], target_triple: str) -> tuple[str
     rest = iter(arguments)
     for argument in rest:
         head, equals, value = argument.partition("=")
-        if argument in _DRIVER_VALUES:
-            next(rest, None)
-        elif argument == "-Xlinker":
+        if argument == "-Xlinker":
             passed.append(next(rest, ""))
+        elif argument in TAKES_NEXT:
+            next(rest, None)
         elif argument.startswith("-Wl,"):
             passed += argument.split(",")[1:]
         elif head in ("-fuse-ld", "--ld-path"):

@@ -15,9 +15,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from mlgo_corpus.formats.commands.driver import COMPILING_ONLY, FLAG, WITH_WORD
+from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
 from mlgo_corpus.formats.commands.replay import refused_options
 
@@ -139,7 +141,18 @@ _DRIVER_DROPPED = re.compile(
     re.DOTALL,
 )
 _DRIVER_VALUES = frozenset({"-z", "-u", "-e", "-rpath"})
-_COMPILER_VALUES = frozenset({"-Xclang", "-mllvm", "-Xassembler", "-Xpreprocessor", "--param"})
+# More options that concern compiling only.
+_COMPILER_VALUES = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        -Xclang -mllvm -mmlir -Xanalyzer -Xassembler -Xpreprocessor --param -aux-info -dumpbase -dumpdir
+        -dependency-file -serialize-diagnostics --serialize-diagnostics -ftrapv-handler -fdebug-compilation-dir
+        -mthread-model -cxx-isystem -iprefix -iwithprefix -iwithprefixbefore -iframework -stdlib++-isystem
+        --include --imacros --include-directory --define-macro --undefine-macro
+        """,
+    )
+)
 _TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 # Options of linkers, without their dashes. Those without a value:
@@ -294,9 +307,8 @@ class _Reader:
             yield LinkWord(Role.DROPPED, (word,))
         elif _OTHER_ROOT.fullmatch(word):
             yield _refused(word)
-        elif (left_out := COMPILING_ONLY.fullmatch(word)) is not None:
-            value = next(self._rest, "") if left_out["value"] == "" else ""
-            yield LinkWord(Role.DROPPED, (word, value) if value else (word,))
+        elif COMPILING_ONLY.fullmatch(word):
+            yield LinkWord(Role.DROPPED, (word,))
         elif FLAG.fullmatch(word) or WITH_WORD.fullmatch(word):
             yield LinkWord(Role.FLAG, (word,))
         else:
@@ -315,8 +327,6 @@ class _Reader:
         if word in ("-x", "--language"):
             self._language = next(self._rest, "none")
             return LinkWord(Role.DROPPED, (word, self._language))
-        if word in _COMPILER_VALUES:
-            return LinkWord(Role.DROPPED, (word, next(self._rest, "")))
         if word == "-target":
             value = next(self._rest, None)
             if value is None or not _TARGET.fullmatch(value):
@@ -325,6 +335,11 @@ class _Reader:
         if word in _DRIVER_VALUES:
             value = next(self._rest, None)
             return _refused(word, _NO_VALUE) if value is None else LinkWord(Role.FLAG, (word, value))
+        if word in TAKES_NEXT:
+            words = (word, *islice(self._rest, 1))
+            if word in _COMPILER_VALUES or (COMPILING_ONLY.fullmatch(word) and not _OTHER_ROOT.fullmatch(word)):
+                return LinkWord(Role.DROPPED, words)
+            return LinkWord(Role.REFUSED, words, why=_why(word))
         if re.fullmatch(r"-[zu][A-Za-z_].*", word):
             return LinkWord(Role.FLAG, (word,))
         return None

@@ -36,6 +36,7 @@ def test_which_lines_are_the_drivers(line: str, *, is_driver: bool) -> None:
         ("-Wall -g -gdwarf-4 -pthread -fvisibility=hidden -fsanitize=address,undefined",) * 2,
         # What has no effect on IR is left out, whatever its value looks like.
         ("-DX=@y -D -fplugin=x -I. -isystem /usr/include -std=c++20 -x ir -o ../x.o -MD -MF /x.d -Os", "-Os"),
+        ("-include-pch x.pch -isystem-after x -Os", "-Os"),
         # A flag of some clang may take the next word: that is never an option's value of the line's.
         (
             "-O2 -ftrapv-handler -Xclang -target-feature -Xclang +avx -mllvm -inline-threshold=7",

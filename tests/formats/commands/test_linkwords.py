@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.linkwords import Role, read_archive, read_link
 
 
@@ -41,6 +42,10 @@ def rendered(line: str) -> list[str]:
             ("flag", "-O2"), ("dropped", "-DX=1"), ("dropped", "-Iinclude"), ("dropped", "-I include"),
             ("dropped", "-std=c11"), ("dropped", "-MD"), ("dropped", "-MF a.d"), ("dropped", "-g"), ("input", "a.o"),
         ]),
+        ("-mthread-model single -include-pch x.pch -framework Cocoa a.o", [
+            ("dropped", "-mthread-model single"), ("dropped", "-include-pch x.pch"), ("refused", "-framework Cocoa"),
+            ("input", "a.o"),
+        ]),
         ("-Wl,-Map=x.map -Wl,--cref -Wl,-Map -Wl,y.map", [
             ("dropped", "x.map"), ("dropped", "--cref"), ("dropped", "y.map"),
         ]),
@@ -51,6 +56,14 @@ def rendered(line: str) -> list[str]:
 )  # fmt: skip
 def test_roles(line: str, found: list[tuple[str, str]]) -> None:
     assert roles(line) == found
+
+
+@pytest.mark.parametrize("option", sorted(TAKES_NEXT - {"-Xlinker", "-x", "--language"}))
+def test_the_value_of_an_option_is_not_taken_for_an_input(option: str) -> None:
+    found = read_link([option, "value", "a.o"])
+    assert [(word.role, word.path) for word in found[1:]] == [(Role.INPUT, "a.o")]
+    assert found[0].role not in (Role.INPUT, Role.SOURCE)
+    assert "value" in (*found[0].words, found[0].path, found[0].words[-1].partition("=")[2])
 
 
 def test_words_come_back_with_other_files() -> None:
