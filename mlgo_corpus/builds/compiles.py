@@ -40,7 +40,7 @@ from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse_response_file
 from mlgo_corpus.formats.commands.driverline import named_output, usual_object
-from mlgo_corpus.formats.commands.linkwords import Role, output_of, read_command, read_link
+from mlgo_corpus.formats.commands.linkwords import Role, output_of, read_link
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
 _STATE = "compiles.jsonl"
@@ -424,9 +424,8 @@ def _looks_like_check(one: Compile) -> bool:
 def _iter_taken(links: Iterable[Link]) -> Iterator[str]:
     """Yield the paths that went into programs, libraries and archives which the build has at its end."""
     for link in links:
-        driver, *arguments = link.words
-        words = read_command(driver, arguments)
-        output = output_of(driver, words)
+        words = link.read()
+        output = output_of(link.driver, words)
         if output and not link.status and os.path.lexists(os.path.join(link.directory, output)):
             for word in words:
                 if word.role is Role.INPUT:

@@ -21,8 +21,9 @@ from hashlib import sha256
 from mlgo_corpus.builds.objects import SectionNames
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import read_file
-from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, find_archive, is_object, link_inputs
+from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
 from mlgo_corpus.formats.commands.driverline import usual_object
+from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, output_of, read_command
 from mlgo_corpus.formats.objects import archive
 
 _ASSEMBLER = (".s", ".S")
@@ -46,6 +47,15 @@ class Link:
     words: tuple[str, ...]
     order: int = 0
     status: int = 0
+
+    @property
+    def driver(self) -> str:
+        """The program: ``ar``, or a compiler's driver."""
+        return self.words[0]
+
+    def read(self) -> tuple[LinkWord, ...]:
+        """Return what each of the words after the program is."""
+        return read_command(self.driver, self.words[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +89,7 @@ def find_uncompiled(
     named: dict[str, bool] = {}
     for link in links:
         inside = tuple(f"{folder.rstrip('/')}/" for folder in (build_dir, link.directory))
-        for word, added_to in _files_of(link):
-            path = os.path.normpath(os.path.join(link.directory, word))
+        for path, added_to in _files_of(link):
             if path.startswith(inside):
                 named[path] = added_to or named.get(path, False)
     made = {os.path.normpath(os.path.join(link.directory, name)) for link in links for name in _iter_outputs(link)}
@@ -93,39 +102,60 @@ def find_uncompiled(
 
 
 def _files_of(link: Link) -> Iterator[tuple[str, bool]]:
-    """Yield the files that a command reads, as it names them, and the archive that it adds to, which has True."""
-    for item in link_inputs(link.words, shared=True):
-        if not item.nested:
-            yield item.path, False
-    if (written := find_archive(link.words)) is not None:
-        yield written, True
-    for path in _libraries(link):
-        yield path, False
+    """Yield the paths of the files that a command reads, and of the archive that it adds to, which has True."""
+    words = link.read()
+    for word, path in located_words(words, link.directory):
+        if word.role is not Role.FILE:
+            yield path, False
+    if link.driver == "ar" and (written := output_of(link.driver, words)) is not None:
+        yield os.path.normpath(os.path.join(link.directory, written)), True
 
 
 def _iter_outputs(link: Link) -> Iterator[str]:
     """Yield the files that a command may have written, an assembler's objects among them."""
-    for word, value in zip(link.words, (*link.words[1:], ""), strict=True):
-        if word.startswith("-o"):
-            yield word[2:] or value
-        elif word.endswith(_ASSEMBLER):
-            yield usual_object(word)
-
-
-def _libraries(link: Link) -> Iterator[str]:
-    """Yield the files that ``-lNAME`` means in the folders that the command itself names."""
-    folders: list[str] = []
-    names: list[str] = []
-    words = iter(link.words)
+    words = link.read()
+    yield output_of(link.driver, words) or ""
     for word in words:
-        for option, found in (("-L", folders), ("-l", names)):
-            if word.startswith(option):
-                found.append(word.removeprefix(option) or next(words, ""))
-    for name in names:
-        places = (f"{folder}/lib{name}{suffix}" for folder in folders for suffix in (".so", ".dylib", ".a"))
-        place = next((one for one in places if os.path.exists(os.path.join(link.directory, one))), None)
-        if place is not None:
-            yield place
+        if word.role is Role.SOURCE and word.name.endswith(_ASSEMBLER):
+            yield usual_object(word.name)
+
+
+def located_words(words: Sequence[LinkWord], directory: str) -> Iterator[tuple[LinkWord, str]]:
+    """Yield the words of a command that name something to read, each with the path of the file.
+
+    The file of a library is in a folder that the command itself names. A library that is in none of them is left out.
+    """
+    folders = [one.path or "" for one in words if one.role is Role.FOLDER]
+    static = False
+    for word in words:
+        if word.role is Role.FLAG and len(word.words) == 1:
+            static = _is_static(word, now=static)
+        elif word.role in (Role.INPUT, Role.FILE, Role.SOURCE):
+            yield word, os.path.normpath(os.path.join(directory, word.path or ""))
+        elif word.role is Role.LIBRARY:
+            place = _find_library(word.path or "", folders, directory, static=static)
+            if place is not None:
+                yield word, place
+
+
+def _is_static(word: LinkWord, *, now: bool) -> bool:
+    """Return whether only archives are searched for libraries after an option."""
+    name = word.words[0].lstrip("-")
+    if name in ("static", "static-pie") or (word.linker and name in ("Bstatic", "dn", "non_shared")):
+        return True
+    return False if word.linker and name in ("Bdynamic", "dy", "call_shared") else now
+
+
+def _find_library(name: str, folders: Sequence[str], directory: str, *, static: bool) -> str | None:
+    """Return the file that ``-lNAME`` means in the folders that a command names."""
+    suffixes = (".a",) if static else (".so", ".dylib", ".a")
+    names = [name[1:]] if name.startswith(":") else [f"lib{name}{suffix}" for suffix in suffixes]
+    for folder in folders:
+        for one in names:
+            path = os.path.normpath(os.path.join(directory, folder, one))
+            if os.path.isfile(path):
+                return path
+    return None
 
 
 def _left_over(path: str, began_ns: int, digests: set[str], members: set[str], *, added_to: bool) -> Iterator[str]:

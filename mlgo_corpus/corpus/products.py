@@ -64,7 +64,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mlgo_corpus.builds.compiles import Compile, kept_object
-from mlgo_corpus.builds.leftovers import Link
+from mlgo_corpus.builds.leftovers import Link, located_words
 from mlgo_corpus.builds.objects import SectionNames, Tally, read_object
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import ModuleLabels
@@ -585,7 +585,7 @@ class _Examined:
     def record(self, link: Link) -> LinkRecord | None:
         """Return the record of a command; None if it makes nothing, or was a test of the compiler."""
         driver, *arguments = link.words
-        words = read_command(driver, arguments)
+        words = link.read()
         output = output_of(driver, words)
         if not output or link.status or not words:
             return None
@@ -610,21 +610,9 @@ class _Examined:
         return record
 
     def _inputs(self, words: Sequence[LinkWord], link: Link, name: str) -> Iterator[LinkedFile]:
-        folders = [one.path or "" for one in words if one.role is Role.FOLDER]
         sources = [one.path for one in words if one.role is Role.SOURCE]
-        static = False
-        for word in words:
-            if word.role is Role.FLAG and len(word.words) == 1:
-                static = _is_static(word, now=static)
-            elif word.role in (Role.INPUT, Role.FILE):
-                path = os.path.normpath(os.path.join(link.directory, word.path or ""))
-                yield self._file(word.name, path, link)
-            elif word.role is Role.LIBRARY:
-                place = _find_library(word.path or "", folders, link.directory, static=static)
-                if place is not None and not (_is_system(place) and not place.startswith(self._folder)):
-                    yield self._file(word.name, place, link)
-            elif word.role is Role.SOURCE:
-                path = os.path.normpath(os.path.join(link.directory, word.path or ""))
+        for word, path in located_words(words, link.directory):
+            if word.role is Role.SOURCE:
                 made = self._rows.by_source.get(name, [])
                 # A program also has the modules of the objects that it was linked of.
                 fitting = [module for module, main in made if main == os.path.basename(word.path or "")]
@@ -632,6 +620,8 @@ class _Examined:
                     fitting = [made[0][0]]
                 modules = tuple(fitting) if len(fitting) == 1 else ()
                 yield LinkedFile(word.name, path, InputState.SOURCE.value, modules=modules)
+            elif word.role is not Role.LIBRARY or not _is_system(path) or path.startswith(self._folder):
+                yield self._file(word.name, path, link)
 
     def _file(self, word: str, path: str, link: Link) -> LinkedFile:
         """Return an input of a link, from the file or from the copy that the corpus has."""
@@ -792,22 +782,3 @@ def _needed_names(words: Sequence[LinkWord], kind: str) -> list[str]:
         elif word.role is Role.FLAG and not word.linker and re.match("-u[A-Za-z_]", word.words[0]):
             found.append(word.words[0][2:])
     return found
-
-
-def _is_static(word: LinkWord, *, now: bool) -> bool:
-    """Return whether only archives are searched for libraries after an option."""
-    name = word.words[0].lstrip("-")
-    if name in ("static", "static-pie") or (word.linker and name in ("Bstatic", "dn", "non_shared")):
-        return True
-    return False if word.linker and name in ("Bdynamic", "dy", "call_shared") else now
-
-
-def _find_library(name: str, folders: Sequence[str], directory: str, *, static: bool) -> str | None:
-    """Return the file that ``-lNAME`` means in the folders that a command names."""
-    names = [name[1:]] if name.startswith(":") else [f"lib{name}.a"] if static else [f"lib{name}.so", f"lib{name}.a"]
-    for folder in folders:
-        for one in names:
-            path = os.path.normpath(os.path.join(directory, folder, one))
-            if os.path.isfile(path):
-                return path
-    return None

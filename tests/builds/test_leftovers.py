@@ -54,6 +54,15 @@ def test_what_is_older_and_was_not_compiled_is_left_over(tmp_path: Path) -> None
     assert left(tmp_path, "c ../b.o -Wl,--start-group,../a.o -Wl,-o,b.o", where="lib") == ["b.o", "a.o"]
 
 
+def test_files_are_found_as_a_link_run_again_finds_them(tmp_path: Path) -> None:
+    for name in ("old.o", "plain", "sub/libsub.a"):
+        write(tmp_path / name)
+    assert left(tmp_path, "c -o p -Lsub -l:libsub.a") == ["sub/libsub.a"]
+    assert left(tmp_path, "c -o p -Wl,-Lsub -Wl,-lsub") == ["sub/libsub.a"]
+    assert left(tmp_path, "c -o p plain") == ["plain"]
+    assert left(tmp_path, "c -e old.o -o p") == []
+
+
 def test_what_is_not_of_the_build_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path / "system/crt.o")
     write(tmp_path / "build/a.o")

@@ -514,7 +514,6 @@ def _unquote_gnu(match: re.Match[str]) -> str:
 
 # --- link lines
 
-_SHARED = re.compile(r"\.(?:so(?:\.\d+)*|dylib)\Z")
 _LINK_INPUT = re.compile(r"\.(?:o|obj|lo|a|rlib|bc)\Z|/.*\.lib\Z", re.IGNORECASE | re.DOTALL)
 # Options whose value, the next word, is not an input although it may look like one.
 _LINK_VALUE = re.compile(
@@ -527,15 +526,10 @@ _AR = re.compile(r"(?:.*[/-])?ar(?:-[\d.]+)?(?:\.exe)?")
 _AR_OPERATION = re.compile(r"(?=.*[qr])[abcDilNoOPqrsSTuUvV]+")
 
 
-def link_inputs(tokens: Iterable[str], *, shared: bool = False) -> tuple[LinkInput, ...]:
-    """Return the inputs among the words of a link line, which may begin with the linker (or ``ar``) itself.
-
-    Args:
-        tokens: the words.
-        shared: also return shared objects.
-    """
+def link_inputs(tokens: Iterable[str]) -> tuple[LinkInput, ...]:
+    """Return the inputs among the words of a link line, which may begin with the linker (or ``ar``) itself."""
     words = list(_linker_words(tokens))
-    written = {find_archive(words)}
+    written = {_find_archive(words)}
     inputs = []
     rest = iter(words)
     for word in rest:
@@ -546,7 +540,7 @@ def link_inputs(tokens: Iterable[str], *, shared: bool = False) -> tuple[LinkInp
                     written.add(value)
         elif word.startswith("@") and len(word) > 1:
             inputs.append(LinkInput(word[1:], nested=True))
-        elif (_LINK_INPUT.search(word) or (shared and _SHARED.search(word))) and not _MSVC_VALUE.match(word):
+        elif _LINK_INPUT.search(word) and not _MSVC_VALUE.match(word):
             inputs.append(LinkInput(word))
     return tuple(item for item in inputs if item.nested or item.path not in written)
 
@@ -559,7 +553,7 @@ def _linker_words(tokens: Iterable[str]) -> Iterator[str]:
             yield word
 
 
-def find_archive(words: Sequence[str]) -> str | None:
+def _find_archive(words: Sequence[str]) -> str | None:
     """Return the archive that ``ar rcs libx.a a.o`` writes; the ``ar`` itself may be missing."""
     named = bool(words) and _AR.fullmatch(words[0]) is not None
     operands = [word for word in words[1 if named else 0 :][:5] if not word.startswith("--")]
