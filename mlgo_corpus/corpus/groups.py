@@ -20,7 +20,7 @@ from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import counted, printable
-from mlgo_corpus.formats.commands.languages import language_of_ending
+from mlgo_corpus.formats.commands.languages import language_of_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,11 +103,11 @@ def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
         )
     if by != "language":
         return pc.fill_null(column, arrays.text(UNKNOWN))
-    suffixes = pc.replace_substring_regex(pc.fill_null(column, arrays.text("")), r"(?s)^(?:.*\.|[^.]*$)", "")
+    suffixes = pc.replace_substring_regex(pc.fill_null(column, arrays.text("")), r"(?s)^.*\.", ".")
     suffixes = suffixes.combine_chunks().dictionary_encode()
     words = arrays.texts(
         pa.string(),
-        [language_of_ending(text) or UNKNOWN for text in suffixes.dictionary.to_pylist()],
+        [language_of_name(text) or UNKNOWN for text in suffixes.dictionary.to_pylist()],
     )
     named = words.take(suffixes.indices)
     is_rust = pc.match_substring(pc.fill_null(modules["producer"].combine_chunks(), arrays.text("")), "rust")
@@ -119,6 +119,8 @@ def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
 def languages_of(corpus: Corpus, names: Collection[str]) -> tuple[str, ...]:
     """Return the languages of some modules, in alphabetic order; `UNKNOWN` is one of them if a module's is not known.
 
+    Only the names of the sources tell, as they do where a policy is asked whether it decides (`language_of_command`).
+
     Raises:
         CorpusError: the corpus's table is damaged.
     """
@@ -127,7 +129,7 @@ def languages_of(corpus: Corpus, names: Collection[str]) -> tuple[str, ...]:
         for table in iter_module_tables(path, ("module", "main_file_name")):
             for name, source in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 if name in wanted:
-                    found[name] = language_of_ending((source or "").rpartition(".")[2]) or UNKNOWN
+                    found[name] = language_of_name(source) or UNKNOWN
     return tuple(sorted({*found.values(), *([UNKNOWN] if len(found) < len(wanted) else [])}))
 
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus import corpus_stats, extract_corpus
-from mlgo_corpus.corpus.groups import GROUPS
+from mlgo_corpus.corpus.groups import GROUPS, languages_of
+from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.stats import CorpusStats
 from tests.cli.test_cli import mlgo
@@ -220,6 +221,12 @@ def test_one_side_of_a_split(tmp_path: Path) -> None:
     said = corpus_stats(path)
     assert (said.modules, said.bitcode_bytes, said.splits) == (1, 2, {"test": 1})
     assert said.corpus == tmp_path
+
+
+def test_a_source_whose_name_has_no_ending_tells_no_language(tmp_path: Path) -> None:
+    handmade(tmp_path, [row("a", b"1", main_file_name="c"), row("b", b"22", main_file_name="b.c.cc")])
+    assert [group.label for group in corpus_stats(tmp_path, by="language").groups] == ["C++", "unknown"]
+    assert languages_of(open_corpus(tmp_path), ["a", "b"]) == ("C++", "unknown")
 
 
 def test_what_may_not_be_asked(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ Clang's own tables are in ``clang/include/clang/Driver/Types.def`` and ``clang/l
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from typing import Final
+
+from mlgo_corpus.formats.commands.embedded import read_facts
 
 C: Final = "C"
 CXX: Final = "C++"
@@ -63,12 +65,11 @@ CLANG_NAMES: Final = {
 LANGUAGES: Final = tuple(dict.fromkeys(ENDINGS.values()))
 """All languages."""
 
-_MAIN_FILE: Final = "-main-file-name"
 
-
-def language_of_ending(ending: str) -> str | None:
-    """Return the language of sources whose names have this ending (``cpp``); None if it is not known."""
-    return ENDINGS.get(ending, ENDINGS.get(ending.lower()))
+def language_of_name(name: str | None) -> str | None:
+    """Return the language of a source by its name (``a.cpp``); None if it is not known."""
+    _, dot, ending = (name or "").rpartition(".")
+    return ENDINGS.get(ending, ENDINGS.get(ending.lower())) if dot else None
 
 
 def clang_names(languages: Collection[str]) -> tuple[str, ...]:
@@ -81,6 +82,4 @@ def language_of_command(options: Sequence[str]) -> str | None:
 
     A command that is replayed reads bitcode, and has the source's name still.
     """
-    name = next((value for word, value in pairwise(options) if word == _MAIN_FILE), "")
-    _, dot, ending = name.rpartition(".")
-    return language_of_ending(ending) if dot else None
+    return language_of_name(read_facts(tuple(map(os.fsencode, options))).main_file_name)

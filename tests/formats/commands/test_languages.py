@@ -12,7 +12,7 @@ from mlgo_corpus.formats.commands.languages import (
     ENDINGS,
     clang_names,
     language_of_command,
-    language_of_ending,
+    language_of_name,
 )
 from tests.conftest import Llvm
 
@@ -38,18 +38,21 @@ def test_clang_agrees(llvm22: Llvm, tmp_path: Path) -> None:
 def test_a_command_tells_by_the_name_of_its_source() -> None:
     assert language_of_command(("-cc1", "-main-file-name", "a.b.cc", "-x", "ir", "x.bc")) == "C++"
     assert language_of_command(("-cc1", "-main-file-name", "a.c")) == "C"
+    assert language_of_command(("-main-file-name", "a.c", "-main-file-name", "b.cc")) == "C++"  # as in clang
     assert language_of_command(("-main-file-name", "cc")) is None
     assert language_of_command(("-main-file-name",)) is None
     assert language_of_command(("-o", "a.cc")) is None
 
 
 def test_names() -> None:
-    assert [language_of_ending(ending) for ending in ("C", "c", "CPP", "Cpp", "RS", "h", "")] == [
+    assert [language_of_name(name) for name in ("a.C", "a.c", "a.CPP", "a.b.Cpp", "a.RS", "a.h", "a.", "c", None)] == [
         "C++",
         "C",
         "C++",
         "C++",
         "Rust",
+        None,
+        None,
         None,
         None,
     ]
