@@ -12,7 +12,6 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import choose_optimiser
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits, check_count, given_once, whole_number
-from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
@@ -145,10 +144,11 @@ def ir2native_table(
     if not force:
         refuse_difference(DatasetPaths.of(output, SIZES_FOLDER), key)
     folder = DatasetFolder(output, key, force=force, rows=SIZES_FOLDER)
+    opt = str(toolchain.opt)
     settings = SnapshotSettings(
         cc1=toolchain.cc1,
-        opt=(str(toolchain.opt),),
-        cxxfilt=_cxxfilt(toolchain),
+        opt=(opt,),
+        cxxfilt=_cxxfilt(opt),
         snapshot=snapshot,
         ir2native=columns.wants_vectors,
         operands="operands" in columns.groups,
@@ -185,9 +185,8 @@ def _model_for(columns: Columns, folder: Path | str) -> SizeModel:
     return model
 
 
-def _cxxfilt(toolchain: Toolchain) -> tuple[str, ...] | None:
-    """Return the words that run the llvm-cxxfilt beside a toolchain's opt; None if there is none."""
-    if toolchain.opt is None:
-        return None
-    program = toolchain.opt.with_name(toolchain.opt.name.replace("opt", "llvm-cxxfilt", 1))
-    return (str(program),) if os.access(program, os.X_OK) else None
+def _cxxfilt(opt: str) -> tuple[str, ...] | None:
+    """Return the words that run the llvm-cxxfilt beside an opt; None if there is none."""
+    folder, name = os.path.split(opt)
+    program = os.path.join(folder, name.replace("opt", "llvm-cxxfilt", 1))
+    return (program,) if os.access(program, os.X_OK) else None

@@ -41,8 +41,8 @@ class Functions:
     Attributes:
         names: the names in the IR.
         demangled: the same as the source has them; None for names that are not mangled.
-        properties: LLVM's function properties; None without opt.
-        ir2native: the IR2Native vectors, int32; None without opt, or if they were not requested.
+        properties: LLVM's function properties.
+        ir2native: the IR2Native vectors, int32; None if they were not requested.
         operands: what `operand_features` counts, int32; None if it was not requested.
         context: linkage, attributes and so on.
         labels: the native sizes.
@@ -51,7 +51,7 @@ class Functions:
 
     names: tuple[str, ...]
     demangled: tuple[str | None, ...]
-    properties: Properties | None
+    properties: Properties
     ir2native: NDArray[np.int32] | None
     operands: NDArray[np.int32] | None
     context: Context

@@ -83,8 +83,7 @@ class SnapshotSettings:
 
     Attributes:
         cc1: the words of the compiler to put before ``-cc1``.
-        opt: the words that run opt of the same LLVM; None leaves out what only opt tells: LLVM's properties and the
-            IR2Native vector.
+        opt: the words that run opt of the same LLVM.
         cxxfilt: the words that run llvm-cxxfilt; None leaves names mangled.
         snapshot: `POST_INLINING` or `PRE_INLINING`.
         ir2native: whether to make the IR2Native vector, which needs the target's costs.
@@ -95,7 +94,7 @@ class SnapshotSettings:
     """
 
     cc1: tuple[str, ...]
-    opt: tuple[str, ...] | None
+    opt: tuple[str, ...]
     cxxfilt: tuple[str, ...] | None = None
     snapshot: str = POST_INLINING
     ir2native: bool = True
@@ -107,7 +106,7 @@ class SnapshotSettings:
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs that a run starts."""
-        return (self.cc1[0], *(self.opt or ())[:1], *(self.cxxfilt or ())[:1])
+        return (self.cc1[0], self.opt[0], *(self.cxxfilt or ())[:1])
 
 
 def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | None = None) -> ModuleSnapshot:
@@ -247,11 +246,9 @@ class _Run:
         known = dict(zip(mangled, said, strict=True)) if len(said) == len(mangled) else {}
         return tuple(None if known.get(name) == name else known.get(name) for name in names)
 
-    def _analyse(self, ir: IrModule) -> tuple[Properties | None, NDArray[np.int32] | None]:
+    def _analyse(self, ir: IrModule) -> tuple[Properties, NDArray[np.int32] | None]:
         """Ask opt for the functions' properties and the target's costs of them."""
         count = len(ir.functions)
-        if self.settings.opt is None:
-            return None, None
         properties = NO_PROPERTIES
         costs = np.zeros(count, np.int64)
         for run in analysis_runs(ir, costs=self.settings.ir2native):

@@ -111,7 +111,7 @@ class SizingJob:
 
 
 def _property_names(functions: Functions | None) -> tuple[str, ...]:
-    return () if functions is None or functions.properties is None else functions.properties.names
+    return () if functions is None else functions.properties.names
 
 
 def _row(made: ModuleSnapshot) -> ModuleSizes:
@@ -147,7 +147,7 @@ def _function_batch(module: str, functions: Functions, columns: Columns) -> pa.R
     }
     if "context" in columns.groups:
         made |= _context(functions)
-    if "llvm" in columns.groups and functions.properties is not None:
+    if "llvm" in columns.groups:
         values = functions.properties.values
         for place, name in enumerate(functions.properties.names):
             made[name] = arrays.numbers(pa.int64(), np.ascontiguousarray(values[:, place], np.int64))
