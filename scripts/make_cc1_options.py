@@ -297,9 +297,7 @@ _HEAD = '''"""{title}; made by scripts/make_cc1_options.py, not by hand.
 
 from __future__ import annotations
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+from mlgo_corpus.formats.words import word_set
 
 '''
 _COMMENTS = {
@@ -329,7 +327,7 @@ def render(title: str, sources: Sequence[str], table: Mapping[str, Iterable[str]
             initial_indent="    ",
             subsequent_indent="    ",
         )
-        parts.append(f'# {_COMMENTS[name]}\n{name} = _words(\n    """\n{words}\n    """\n)\n')
+        parts.append(f'# {_COMMENTS[name]}\n{name} = word_set(\n    """\n{words}\n    """\n)\n')
     return "\n".join(parts)
 
 

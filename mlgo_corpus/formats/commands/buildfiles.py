@@ -46,6 +46,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from mlgo_corpus.errors import FormatError
+from mlgo_corpus.formats.bitcode.headers import is_bitcode
+from mlgo_corpus.formats.objects.archive import is_archive
+from mlgo_corpus.formats.objects.objfile import Container, identify_container
 
 COMPILE_COMMANDS_NAME: Final = "compile_commands.json"
 """The name of a compilation database in its folder."""
@@ -101,12 +104,6 @@ class LinkAction:
 # --- kinds of inputs
 
 _OBJECT_SUFFIX = re.compile(r"\.(?:o|obj|lo|a|lib|rlib|so|dylib|dll|exe)\Z|\.so(?:\.\d+)+\Z", re.IGNORECASE)
-_MACHO_MAGICS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
-_BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # raw, in a wrapper
-_MAGICS = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n", *_MACHO_MAGICS, *_BITCODE_MAGICS)
-_FAT_MAGICS = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
-# Java classes begin with CAFEBABE too, then have a version of at least 45 where fat Mach-O has its number of slices.
-_FAT_SLICES = range(1, 30)
 
 HEAD_BYTES = 4096  # the size of a file's beginning for `is_object` and `sniff_input`
 
@@ -121,15 +118,14 @@ def is_object(head: bytes) -> bool:
 
     COFF objects have no distinctive magic number, and are recognised by their suffix only.
     """
-    if head.startswith(_MAGICS):
+    if is_archive(head) or is_bitcode(head):
         return True
-    if head.startswith(_FAT_MAGICS):
-        return int.from_bytes(head[4:8], "big") in _FAT_SLICES
-    if head.startswith(b"MZ"):
+    container = identify_container(head)
+    if container is Container.PE:
         # e_lfanew, the last field of the DOS header, is the offset of the PE header.
         offset = int.from_bytes(head[60:64], "little")
         return head[offset : offset + 4] == b"PE\0\0"
-    return False
+    return container not in (None, Container.COFF)
 
 
 def sniff_input(head: bytes, name: str) -> InputType:

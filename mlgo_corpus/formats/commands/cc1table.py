@@ -5,13 +5,10 @@ The union over the Options.inc of LLVM 19, the Options.inc of LLVM 22, zig 17.0.
 
 from __future__ import annotations
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from mlgo_corpus.formats.words import word_set
 
 # There is no value.
-FLAG = _words(
+FLAG = word_set(
     """
     --compress-debug-sections --crel --emit-extension-symbol-graphs --emit-sgf-symbol-labels-for-testing --gsframe
     --help --hipstdpar --hipstdpar-interpose-alloc --no-offload-new-driver --no-offloadlib --no-warnings
@@ -215,7 +212,7 @@ FLAG = _words(
 )
 
 # The value is the next word.
-SEPARATE = _words(
+SEPARATE = word_set(
     """
     -add-plugin -analyze-function -analyzer-checker -analyzer-config -analyzer-config-compatibility-mode
     -analyzer-constraints -analyzer-disable-checker -analyzer-dump-egraph -analyzer-inline-max-stack-depth
@@ -239,7 +236,7 @@ SEPARATE = _words(
 )
 
 # The value is the rest of the word.
-JOINED = _words(
+JOINED = word_set(
     """
     --compress-debug-sections= --dependent-lib= --embed-dir= --extract-api-ignores= --gpu-max-threads-per-block=
     --linker-option= --no-system-header-prefix= --offload-targets= --output-asm-variant= --product-name=
@@ -312,7 +309,7 @@ JOINED = _words(
 )
 
 # The value is the rest of the word, or the next word if nothing is left.
-JOINED_OR_SEPARATE = _words(
+JOINED_OR_SEPARATE = word_set(
     """
     --emit-symbol-graph= --imacros --include --vfsoverlay -D -F -I -MQ -MT -U -cxx-isystem -iapinotes-modules
     -idirafter -iframework -iframeworkwithsysroot -imacros -include -interface-stub-version= -iprefix -iquote
@@ -321,14 +318,14 @@ JOINED_OR_SEPARATE = _words(
 )
 
 # There are two values, the rest of the word and the next word.
-JOINED_AND_SEPARATE = _words(
+JOINED_AND_SEPARATE = word_set(
     """
     -plugin-arg-
     """
 )
 
 # Spellings that other versions read as a shorter option and its value.
-SHADOWED = _words(
+SHADOWED = word_set(
     """
     -mabi=ieeelongdouble -mabi=quadword-atomics -mabi=vec-extabi -objcmt-allowlist-dir-path= -objcmt-atomic-property
     -objcmt-migrate-all -objcmt-migrate-annotation -objcmt-migrate-designated-init -objcmt-migrate-instancetype

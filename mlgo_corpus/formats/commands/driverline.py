@@ -20,14 +20,10 @@ from enum import StrEnum
 from mlgo_corpus.formats.commands.buildfiles import program_index
 from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS, CLANG_NAMES
 from mlgo_corpus.formats.commands.options import parse_cc1
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from mlgo_corpus.formats.words import word_set
 
 # Options whose value is the next word, however that looks; the same are in runs/builds/shim.sh.
-TAKES_NEXT = _words(
+TAKES_NEXT = word_set(
     """
     -I -D -U -L -l -F -T -u -z -e -A -B -G -include -include-pch -imacros -isystem -isystem-after -cxx-isystem -iquote
     -idirafter -iprefix -iwithprefix -iwithprefixbefore -isysroot -iframework -ivfsoverlay -MF -MT -MQ -MJ -Xlinker

@@ -65,6 +65,7 @@ from enum import Enum, auto
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
+from mlgo_corpus.formats.words import word_set
 
 
 def override_from_link_line(tokens: Sequence[str], target_triple: str) -> tuple[str, ...]:
@@ -309,19 +310,16 @@ _SWITCHES = {  # on, off
 _VECTOR_LIBRARIES = {"LIBMVEC": "libmvec", "LIBMVEC-X86": "libmvec", "sleefgnuabi": "SLEEF"}
 # More such LLVM options, which in an LTO link have no effect (lld sets the value itself, or only opt and llc use it),
 # do not change code, or have no counterpart. Clang has lto-embed-bitcode, which would embed the module in its object.
-_LEFT_OUT = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        addrsig basic-block-address-map call-graph-section data-sections debug-entry-values denormal-fp-math
-        denormal-fp-math-f32 disable-tail-calls emit-call-site-info enable-approx-func-fp-math enable-no-infs-fp-math
-        enable-no-nans-fp-math enable-no-signed-zeros-fp-math enable-no-trapping-fp-math
-        enable-sign-dependent-rounding-fp-math enable-unsafe-fp-math exception-model filetype frame-pointer
-        function-sections ignore-xcoff-visibility large-data-threshold load lto-embed-bitcode march meabi mxcoff-roptr
-        no-integrated-as partition-static-data-sections stack-symbol-ordering stackrealign swift-async-fp tailcallopt
-        trap-func vec-extabi xcoff-traceback-table xray-function-index
-        """,
-    )
+_LEFT_OUT = word_set(
+    """
+    addrsig basic-block-address-map call-graph-section data-sections debug-entry-values denormal-fp-math
+    denormal-fp-math-f32 disable-tail-calls emit-call-site-info enable-approx-func-fp-math enable-no-infs-fp-math
+    enable-no-nans-fp-math enable-no-signed-zeros-fp-math enable-no-trapping-fp-math
+    enable-sign-dependent-rounding-fp-math enable-unsafe-fp-math exception-model filetype frame-pointer
+    function-sections ignore-xcoff-visibility large-data-threshold load lto-embed-bitcode march meabi mxcoff-roptr
+    no-integrated-as partition-static-data-sections stack-symbol-ordering stackrealign swift-async-fp tailcallopt
+    trap-func vec-extabi xcoff-traceback-table xray-function-index
+    """
 )
 # lld turns both vectorisers on from level 2, and never changes unrolling, which is on in PipelineTuningOptions; cc1
 # has the vectorisers off, and unrolling off below level 2.

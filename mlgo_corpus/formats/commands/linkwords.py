@@ -22,6 +22,7 @@ from mlgo_corpus.formats.commands.driver import COMPILING_ONLY, FLAG, WITH_WORD
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
 from mlgo_corpus.formats.commands.replay import refused_options
+from mlgo_corpus.formats.words import word_set
 
 
 class Role(StrEnum):
@@ -142,94 +143,76 @@ _DRIVER_DROPPED = re.compile(
 )
 _DRIVER_VALUES = frozenset({"-z", "-u", "-e", "-rpath"})
 # More options that concern compiling only.
-_COMPILER_VALUES = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        -Xclang -mllvm -mmlir -Xanalyzer -Xassembler -Xpreprocessor --param -aux-info -dumpbase -dumpdir
-        -dependency-file -serialize-diagnostics --serialize-diagnostics -ftrapv-handler -fdebug-compilation-dir
-        -mthread-model -cxx-isystem -iprefix -iwithprefix -iwithprefixbefore -iframework -stdlib++-isystem
-        --include --imacros --include-directory --define-macro --undefine-macro
-        """,
-    )
+_COMPILER_VALUES = word_set(
+    """
+    -Xclang -mllvm -mmlir -Xanalyzer -Xassembler -Xpreprocessor --param -aux-info -dumpbase -dumpdir
+    -dependency-file -serialize-diagnostics --serialize-diagnostics -ftrapv-handler -fdebug-compilation-dir
+    -mthread-model -cxx-isystem -iprefix -iwithprefix -iwithprefixbefore -iframework -stdlib++-isystem
+    --include --imacros --include-directory --define-macro --undefine-macro
+    """
 )
 _TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 # Options of linkers, without their dashes. Those without a value:
-_LINKER_FLAGS = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        ( ) start-group end-group start-lib end-lib as-needed no-as-needed push-state pop-state whole-archive
-        no-whole-archive Bstatic Bdynamic Bsymbolic Bsymbolic-functions Bno-symbolic Bsymbolic-non-weak
-        Bsymbolic-non-weak-functions static dn dy call_shared non_shared no-undefined no-undefined-version
-        undefined-version allow-shlib-undefined no-allow-shlib-undefined allow-multiple-definition
-        no-allow-multiple-definition gc-sections no-gc-sections gc-keep-exported export-dynamic no-export-dynamic E
-        strip-all s strip-debug S strip-debug-gdb strip-debug-non-line discard-all x discard-locals X discard-none
-        eh-frame-hdr no-eh-frame-hdr ld-generated-unwind-info no-ld-generated-unwind-info new-dtags enable-new-dtags
-        disable-new-dtags add-needed no-add-needed copy-dt-needed-entries no-copy-dt-needed-entries fatal-warnings
-        no-fatal-warnings relax no-relax pie no-pie pic-executable shared Bshareable relocatable r i demangle
-        no-demangle color-diagnostics omagic N no-omagic nmagic n no-nmagic no-keep-memory reduce-memory-overheads
-        threads no-threads sort-common no-sort-common build-id no-build-id  emit-relocs q
-        gdb-index no-gdb-index no-incremental rosegment no-rosegment merge-exidx-entries
-        no-merge-exidx-entries no-dynamic-linker no-warnings w no-warn-mismatch default-symver force-exe-suffix
-        define-common no-define-common d dc dp apply-dynamic-relocs no-apply-dynamic-relocs android-memtag-heap
-        android-memtag-stack use-android-relr-tags execute-only no-execute-only ignore-data-address-equality
-        ignore-function-address-equality print-icf-sections no-print-icf-sections fix-cortex-a53-843419
-        fix-cortex-a8 fix-cortex-a53-835769 no-fix-cortex-a53-835769 be8 be8-compat long-plt tls-optimize
-        no-tls-optimize toc-optimize no-toc-optimize lto-whole-program-visibility no-lto-whole-program-visibility
-        fat-lto-objects no-fat-lto-objects error-unresolved-symbols warn-unresolved-symbols
-        no-error-rwx-segments no-error-execstack check-sections no-check-sections accept-unknown-input-arch
-        no-accept-unknown-input-arch traditional-format no-gnu-unique gnu-unique
-        unique no-mmap-output-file nostdlib EB EL strip-dwo no-strip-discarded
-        """,
-    )
+_LINKER_FLAGS = word_set(
+    """
+    ( ) start-group end-group start-lib end-lib as-needed no-as-needed push-state pop-state whole-archive
+    no-whole-archive Bstatic Bdynamic Bsymbolic Bsymbolic-functions Bno-symbolic Bsymbolic-non-weak
+    Bsymbolic-non-weak-functions static dn dy call_shared non_shared no-undefined no-undefined-version
+    undefined-version allow-shlib-undefined no-allow-shlib-undefined allow-multiple-definition
+    no-allow-multiple-definition gc-sections no-gc-sections gc-keep-exported export-dynamic no-export-dynamic E
+    strip-all s strip-debug S strip-debug-gdb strip-debug-non-line discard-all x discard-locals X discard-none
+    eh-frame-hdr no-eh-frame-hdr ld-generated-unwind-info no-ld-generated-unwind-info new-dtags enable-new-dtags
+    disable-new-dtags add-needed no-add-needed copy-dt-needed-entries no-copy-dt-needed-entries fatal-warnings
+    no-fatal-warnings relax no-relax pie no-pie pic-executable shared Bshareable relocatable r i demangle
+    no-demangle color-diagnostics omagic N no-omagic nmagic n no-nmagic no-keep-memory reduce-memory-overheads
+    threads no-threads sort-common no-sort-common build-id no-build-id  emit-relocs q
+    gdb-index no-gdb-index no-incremental rosegment no-rosegment merge-exidx-entries
+    no-merge-exidx-entries no-dynamic-linker no-warnings w no-warn-mismatch default-symver force-exe-suffix
+    define-common no-define-common d dc dp apply-dynamic-relocs no-apply-dynamic-relocs android-memtag-heap
+    android-memtag-stack use-android-relr-tags execute-only no-execute-only ignore-data-address-equality
+    ignore-function-address-equality print-icf-sections no-print-icf-sections fix-cortex-a53-843419
+    fix-cortex-a8 fix-cortex-a53-835769 no-fix-cortex-a53-835769 be8 be8-compat long-plt tls-optimize
+    no-tls-optimize toc-optimize no-toc-optimize lto-whole-program-visibility no-lto-whole-program-visibility
+    fat-lto-objects no-fat-lto-objects error-unresolved-symbols warn-unresolved-symbols
+    no-error-rwx-segments no-error-execstack check-sections no-check-sections accept-unknown-input-arch
+    no-accept-unknown-input-arch traditional-format no-gnu-unique gnu-unique
+    unique no-mmap-output-file nostdlib EB EL strip-dwo no-strip-discarded
+    """
 )
 _LINKER_WARNING = re.compile(r"(?:no-)?warn-[a-z-]+")
 # Those with a value that names neither a file to read nor one to write; and those that have it only behind a =.
-_LINKER_VALUES = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        soname h rpath rpath-link dynamic-linker I m e entry u undefined undefined-glob require-defined defsym wrap z
-        sort-section icf image-base Ttext Tdata Tbss Ttext-segment Trodata-segment Tldata-segment section-start
-        exclude-libs export-dynamic-symbol export-dynamic-symbol-glob thread-count init fini unresolved-symbols
-        trace-symbol y hash-style hash-size pack-dyn-relocs spare-dynamic-tags orphan-handling
-        package-metadata keep-unique error-limit shuffle-sections stub-group-size split-stack-adjust-size
-        target1-abs target2 max-page-size common-page-size G lto-partitions thinlto-jobs lto-CGO physical-image-base
-        compress-debug-sections build-id threads sort-common dynamic-undefined-weak
-        section-align ctf-share-types filter auxiliary f F audit depaudit P
-        """,
-    )
+_LINKER_VALUES = word_set(
+    """
+    soname h rpath rpath-link dynamic-linker I m e entry u undefined undefined-glob require-defined defsym wrap z
+    sort-section icf image-base Ttext Tdata Tbss Ttext-segment Trodata-segment Tldata-segment section-start
+    exclude-libs export-dynamic-symbol export-dynamic-symbol-glob thread-count init fini unresolved-symbols
+    trace-symbol y hash-style hash-size pack-dyn-relocs spare-dynamic-tags orphan-handling
+    package-metadata keep-unique error-limit shuffle-sections stub-group-size split-stack-adjust-size
+    target1-abs target2 max-page-size common-page-size G lto-partitions thinlto-jobs lto-CGO physical-image-base
+    compress-debug-sections build-id threads sort-common dynamic-undefined-weak
+    section-align ctf-share-types filter auxiliary f F audit depaudit P
+    """
 )
 _ONLY_BEHIND_EQUALS = frozenset({"compress-debug-sections", "build-id", "threads", "sort-common"})
-_LINKER_FILES = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        version-script dynamic-list export-dynamic-symbol-list retain-symbols-file symbol-ordering-file
-        call-graph-ordering-file section-ordering-file T script default-script dT just-symbols R
-        """,
-    )
+_LINKER_FILES = word_set(
+    """
+    version-script dynamic-list export-dynamic-symbol-list retain-symbols-file symbol-ordering-file
+    call-graph-ordering-file section-ordering-file T script default-script dT just-symbols R
+    """
 )
 # Options that only print or write by-products, without and with a value.
-_LINKER_DROPPED = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        M print-map cref t trace verbose stats print-memory-usage print-gc-sections no-print-gc-sections save-temps
-        time-trace no-cref print-symbol-counts
-        """,
-    )
+_LINKER_DROPPED = word_set(
+    """
+    M print-map cref t trace verbose stats print-memory-usage print-gc-sections no-print-gc-sections save-temps
+    time-trace no-cref print-symbol-counts
+    """
 )
-_LINKER_DROPPED_VALUES = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        Map dependency-file reproduce why-extract print-archive-stats print-symbol-order time-trace-file
-        time-trace-granularity out-implib thinlto-cache-dir thinlto-cache-policy
-        """,
-    )
+_LINKER_DROPPED_VALUES = word_set(
+    """
+    Map dependency-file reproduce why-extract print-archive-stats print-symbol-order time-trace-file
+    time-trace-granularity out-implib thinlto-cache-dir thinlto-cache-policy
+    """
 )
 _LINKER_LEVEL = re.compile(r"-O[0-9sz]*|--?lto-O[0-9]|--?lto-CGO[0-9]|-plugin-opt=(?:O[0-9]|mcpu=[A-Za-z0-9_.-]+)")
 # Values in the word of an option of one letter, where it cannot be taken for a longer option.

@@ -6,13 +6,10 @@ zig 21.1.0, zig 22.1.8.
 
 from __future__ import annotations
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from mlgo_corpus.formats.words import word_set
 
 # The value, if any, follows ``=``.
-OPTIONAL = _words(
+OPTIONAL = word_set(
     """
     W aarch64-a57-fp-load-balancing-force-all aarch64-disable-multivector-spill-fill aarch64-early-ifcvt
     aarch64-elf-ldtls-generation aarch64-enable-atomic-cfg-tidy aarch64-enable-branch-relax
@@ -447,7 +444,7 @@ OPTIONAL = _words(
 )
 
 # The value follows ``=``, or is the next word.
-REQUIRED = _words(
+REQUIRED = word_set(
     """
     aarch64-a57-fp-load-balancing-override aarch64-authenticated-lr-check-method aarch64-b-offset-bits
     aarch64-base-histcnt-cost aarch64-bcc-offset-bits aarch64-cb-offset-bits aarch64-cbz-offset-bits
@@ -750,14 +747,14 @@ REQUIRED = _words(
 )
 
 # Versions disagree on whether the next word is the value of these.
-DIFFERS = _words(
+DIFFERS = word_set(
     """
     lowertypetests-drop-type-tests use-dereferenceable-at-point-semantics
     """
 )
 
 # Options whose value may be any text. Others take a number, a truth value or one of a few words.
-TEXT = _words(
+TEXT = word_set(
     """
     W aarch64-stack-hazard-size aarch64o0prelegalizercombiner-disable-rule
     aarch64o0prelegalizercombiner-only-enable-rule aarch64postlegalizercombiner-disable-rule

@@ -48,15 +48,12 @@ from collections.abc import Iterator, Sequence
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands.options import Cc1Option, LlvmOption, join_cc1, llvm_options, parse_cc1
+from mlgo_corpus.formats.words import word_set
 
 # --- options that do not affect code and data
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_DROPPED = _words(
+_DROPPED = word_set(
     """
     -o -x -working-directory -working-directory=
     -fembed-bitcode -fembed-bitcode=
@@ -85,7 +82,7 @@ _DROPPED = _words(
     """
 )
 # LLVM's options, with a training compiler's logs and the options that only a compiler with assertions has.
-_DROPPED_LLVM = _words(
+_DROPPED_LLVM = word_set(
     """
     stats stats-json info-output-file track-memory sort-timers time-passes time-passes-per-run pass-remarks
     pass-remarks-analysis pass-remarks-missed remarks-section lto-stats-file lto-pass-remarks-output
@@ -99,15 +96,15 @@ _DROPPED_LLVM = _words(
 # print-changed= runs the program that -print-changed-diff-path= names, and a view runs a viewer.
 _DROPPED_LLVM_NAMES = re.compile(r"(?:.*-)?(?:print|view|viewbfi|dot|dotcfg)(?:-.*)?")
 # These have similar names, but change the code.
-_KEPT_LLVM = _words(
+_KEPT_LLVM = word_set(
     "disable-debug-info-print enable-hexagon-vector-print msan-print-stack-names polly-codegen-emit-rtc-print"
 )
 
 # --- options that a replay refuses
 
 # Actions that make other forms of the object; the replay's action is -emit-obj.
-_CODE_GENERATION = _words("-emit-obj -emit-llvm -emit-llvm-bc -emit-llvm-only -emit-codegen-only -S")
-_ACTIONS = _words(
+_CODE_GENERATION = word_set("-emit-obj -emit-llvm -emit-llvm-bc -emit-llvm-only -emit-codegen-only -S")
+_ACTIONS = word_set(
     """
     -E -Eonly -analyze -ast-list -ast-print -ast-view -compiler-options-dump -dump-raw-tokens -dump-tokens -emit-cir
     -emit-header-unit -emit-html -emit-interface-stubs -emit-merged-ifs -emit-module -emit-module-interface -emit-pch
@@ -152,15 +149,15 @@ _POLLY_FILES = re.compile(r"polly-(?:dot|show|export|dump)(?:-.*)?")
 
 # By cc1, when the input is IR. Frontends read much more: -include-pch, -fmodule-map-file=, -fprofile-list=,
 # -fxray-attr-list=, -fsanitize-ignorelist= ... are ignored.
-_READ = _words(
+_READ = word_set(
     """
     -fprofile-instrument-use-path= -fprofile-sample-use= -fprofile-remapping-file= -fmemory-profile-use=
     -fthinlto-index= -fsanitize-coverage-allowlist= -fsanitize-coverage-ignorelist= -mlink-bitcode-file
     -mlink-builtin-bitcode -fms-secure-hotpatch-functions-file=
     """
 )
-_READ_WITH_DATAFLOW = _words("-fsanitize-ignorelist= -fsanitize-system-ignorelist= -fsanitize-blacklist=")
-_READ_LLVM = _words(
+_READ_WITH_DATAFLOW = word_set("-fsanitize-ignorelist= -fsanitize-system-ignorelist= -fsanitize-blacklist=")
+_READ_LLVM = word_set(
     """
     cgscc-inline-replay chr-function-list chr-module-list codegen-data-use-path cs-profile-path dfsan-abilist
     extract-blocks-file forceattrs-csv-path fs-profile-file fs-remapping-file internalize-public-api-file
@@ -173,7 +170,7 @@ _READ_LLVM = _words(
 )
 # Harmless options whose value may be any text: names of functions, passes, sections and rules, numbers, and a path that
 # is stored in the object, for when the program runs. W is another name of a flag.
-_HARMLESS_LLVM = _words(
+_HARMLESS_LLVM = word_set(
     """
     W aarch64-stack-hazard-size alloc-token-prefix amdgpu-sched-strategy amdgpu-use-native asan-debug-func
     asan-memory-access-callback-prefix bbsections-cold-text-prefix break-anti-dependencies cfg-func-name
@@ -355,7 +352,7 @@ def replay_command(
 
 
 # Dropped options that write nothing when the input is IR. Embedded commands of nearly every build have some.
-_SILENT = _words("-fembed-bitcode= -dependency-file -sys-header-deps -MT -MQ -MP -MG -emit-obj")
+_SILENT = word_set("-fembed-bitcode= -dependency-file -sys-header-deps -MT -MQ -MP -MG -emit-obj")
 
 
 def verbatim_command(options: Sequence[str], *, bitcode: str, output: str) -> tuple[str, ...] | None:

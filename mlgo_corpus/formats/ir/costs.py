@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mlgo_corpus.formats.ir.text import DEBUG_LINES, IDENTIFIER, Function, Module
+from mlgo_corpus.formats.words import word_set
 
 _PRINT_PROPERTIES = "print<func-properties>"
 _PRINT_COSTS = "print<cost-model>"
@@ -57,12 +58,8 @@ _TRAILER = re.compile(
 _CALL_GROUP = re.compile(r"\) #(\d+)(?=$| \[|\n)", re.MULTILINE)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # Attributes of calls that no target's costs depend on.
-_HARMLESS = _words(
+_HARMLESS = word_set(
     """
     nounwind noreturn willreturn nocallback nofree nosync memory cold hot mustprogress noinline alwaysinline nomerge
     builtin allockind allocsize alloc-family returns_twice convergent noduplicate speculatable nobuiltin

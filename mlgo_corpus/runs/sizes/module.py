@@ -51,6 +51,7 @@ from mlgo_corpus.formats.ir.pipeline import POST_INLINING, Point, find_dump, fin
 from mlgo_corpus.formats.ir.text import ENCODING, body_digest, parse_module
 from mlgo_corpus.formats.ir.text import Module as IrModule
 from mlgo_corpus.formats.objects.symbols import label_functions, parse_symbols
+from mlgo_corpus.formats.words import word_set
 
 _INPUT: Final = "input.ll"
 _PRINTED: Final = "printed.txt"
@@ -63,12 +64,8 @@ _NAMES: Final = "names.txt"
 _MANGLED = re.compile(r"_[RZ][\w.$]{1,4000}", re.ASCII)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # Options that no pipeline depends on, and that differ between the modules of one build.
-_NOT_OF_PIPELINES = _words(
+_NOT_OF_PIPELINES = word_set(
     """
     -D -U -I -include -isystem -internal-isystem -internal-externc-isystem -iquote -idirafter -isysroot -resource-dir
     -main-file-name -fdebug-compilation-dir -fdebug-compilation-dir= -fcoverage-compilation-dir=
