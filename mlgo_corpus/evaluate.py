@@ -22,8 +22,7 @@ from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import differences
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.folder import WORK_LOCK, finish_moves, keep_work_of, read_note, whole_files
-from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.folder import finish_moves, read_note, whole_files, work_folder
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, os_reason, several
@@ -178,14 +177,9 @@ def evaluate_corpus(
         hints = tuple(map(str, told)) if isinstance(told, list) else ()
     if not unchanged:
         work = output / STATE_FOLDER
+        busy = f"{output}: another mlgo-corpus is writing this evaluation"
         try:
-            work.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{output}: cannot write there: {os_reason(error)}") from error
-        try:
-            lock = open_locked(work / WORK_LOCK, f"{output}: another mlgo-corpus is writing this evaluation")
-            try:
-                keep_work_of(json.loads(json.dumps(key)), work, fresh=force)
+            with work_folder(work, key, busy, fresh=force):
                 evaluation = Evaluation(
                     opened,
                     chosen,
@@ -202,8 +196,6 @@ def evaluate_corpus(
                 rows, linked, hints = evaluation.rows, evaluation.linked, tuple(evaluation.hints)
                 _write(output, rows, linked, key, hints)
                 shutil.rmtree(work, ignore_errors=True)
-            finally:
-                os.close(lock)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     failed = [(row.module, row.reason, row.detail) for row in rows if row.status != STATUS_OK]

@@ -34,7 +34,7 @@ from mlgo_corpus.files.atomic import (
     remove,
     write_atomically,
 )
-from mlgo_corpus.files.lock import claim
+from mlgo_corpus.files.lock import claim, open_locked
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import is_disk_full, os_reason
 
@@ -513,6 +513,31 @@ def _why_not_renamed(error: OSError) -> str:
     if error.errno == errno.EBUSY:
         return f"{os_reason(error)}; is it a mount point? name a folder in it"
     return os_reason(error)
+
+
+@contextmanager
+def work_folder(work: Path, key: Any, busy: str, *, fresh: bool = False) -> Iterator[None]:
+    """Make a folder for work under way, or go on with that of an interrupted run of the same key, and lock it.
+
+    Args:
+        work: the folder.
+        key: whatever the work depends on; see `keep_work_of`.
+        busy: the message if another process has the folder: ``PATH: another mlgo-corpus is writing it``.
+        fresh: whether to keep nothing of another run in any case.
+
+    Raises:
+        UsageError: it cannot be made, is a symbolic link, or another process has it.
+        OSError: something in it cannot be removed or written; also raised by the block.
+    """
+    with _beginning(work):
+        check_inside(work.parent, work / WORK_LOCK)  # what a link leads to is not ours to remove
+        work.mkdir(parents=True, exist_ok=True)
+    lock = open_locked(work / WORK_LOCK, busy)
+    try:
+        keep_work_of(json.loads(json.dumps(key)), work, fresh=fresh)
+        yield
+    finally:
+        os.close(lock)
 
 
 def keep_work_of(key: Any, work: Path, *, fresh: bool = False) -> None:

@@ -11,7 +11,6 @@ there, and comes to the same policy: whatever is drawn depends on the seed and t
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,8 +26,7 @@ from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically, writing
-from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
-from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.folder import read_note, work_folder
 from mlgo_corpus.files.names import distinct_names
 from mlgo_corpus.files.text import counted, human_seconds
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
@@ -197,14 +195,8 @@ def practise(
         "training": training.key(),
         "validation": watched.key() if validation else None,
     }
-    with writing(work):
-        work.mkdir(parents=True, exist_ok=True)
-        lock = open_locked(work / WORK_LOCK, f"{work}: another mlgo-corpus is training there")
-        try:
-            keep_work_of(json.loads(json.dumps(key)), work)
-            return _Practice(name, data, training, watched, options, work, listener, jobs).run()
-        finally:
-            os.close(lock)
+    with writing(work), work_folder(work, key, f"{work}: another mlgo-corpus is training there"):
+        return _Practice(name, data, training, watched, options, work, listener, jobs).run()
 
 
 class _Ground:

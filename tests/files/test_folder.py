@@ -21,6 +21,7 @@ from mlgo_corpus.files.folder import (
     recover,
     whole_files,
     whole_folder,
+    work_folder,
     write_folder,
 )
 from tests.conftest import run_checked
@@ -268,6 +269,23 @@ def test_moves_do_not_follow_links(tmp_path: Path) -> None:
         pass
     assert files(tmp_path / "elsewhere") == {"0": b"secret"}
     assert not (tmp_path / "in/file").exists()
+
+
+def test_a_link_in_place_of_a_work_folder_is_refused(tmp_path: Path) -> None:
+    """What is not of the same key is removed from a work folder, but not what a link leads to."""
+    put(tmp_path / "elsewhere/precious", b"kept")
+    (tmp_path / "work").symlink_to("elsewhere")
+    refused = pytest.raises(UsageError, match=r"/work: cannot write there: a symbolic link, expected a folder$")
+    with refused, work_folder(tmp_path / "work", {"of": 1}, "busy"):
+        pass
+    assert files(tmp_path / "elsewhere") == {"precious": b"kept"}
+    (tmp_path / "work").unlink()
+    for key, found in (((1,), []), ([1], ["made"]), ([2], [])):
+        with work_folder(tmp_path / "work", key, "busy"):
+            assert [path.name for path in (tmp_path / "work").glob("made")] == found
+            with pytest.raises(UsageError, match=r"^busy; wait for it$"), work_folder(tmp_path / "work", key, "busy"):
+                pass
+            put(tmp_path / "work/made", b"")
 
 
 def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:

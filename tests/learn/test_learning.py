@@ -143,6 +143,15 @@ def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) ->
         chain.evaluate(chain.others, "evaluation", "default")
 
 
+def test_a_link_in_place_of_the_work_folder_is_refused(chain: Chain) -> None:
+    put(chain.folder / "precious/file", b"kept")
+    (chain.folder / "linked").mkdir()
+    (chain.folder / "linked/.mlgo-corpus").symlink_to("../precious")
+    with pytest.raises(UsageError, match=r"/linked/\.mlgo-corpus: cannot write there: a symbolic link"):
+        chain.evaluate(chain.others, "linked", "never")
+    assert files(chain.folder / "precious") == {"file": b"kept"}
+
+
 def test_a_policy_that_fails_everywhere_leaves_the_others_their_sizes(chain: Chain) -> None:
     needs = LearnedPolicy("cookies-1.0", "inlining", (TensorSpec("cookies"),), Rule(1.0, (1.0,)))
     needs.save(chain.folder / "cookies")

@@ -25,7 +25,7 @@ from mlgo_corpus.runs.rollouts.decide import Candidate
 from mlgo_corpus.runs.rollouts.run import RolloutRequest, Rollouts
 from mlgo_corpus.train import TrainReport
 from tests.conftest import Llvm
-from tests.handmade import files
+from tests.handmade import files, put
 from tests.learn.test_learning import build
 
 FEATURES = (TensorSpec("a"), TensorSpec("b"), TensorSpec("c", "float"))
@@ -178,6 +178,15 @@ def test_gradients_make_programs_smaller(ground: Ground) -> None:
     assert metrics["curve"]["measure"] == report.measure == "weighed objects"
     assert "\n\nText of the weighed objects of the training corpora," in (ground.folder / "pg/README.md").read_text()
     assert metrics["differences"]["decisions"] == report.decisions
+
+
+def test_a_link_in_place_of_the_work_folder_is_refused(ground: Ground) -> None:
+    put(ground.folder / "precious/file", b"kept")
+    (ground.folder / "linked.searches").mkdir()
+    (ground.folder / "linked.searches/pg").symlink_to("../precious")
+    with pytest.raises(UsageError, match=r"/linked\.searches/pg: cannot write there: a symbolic link"):
+        ground.train("linked", "pg", budget=2)
+    assert files(ground.folder / "precious") == {"file": b"kept"}
 
 
 def test_training_goes_on_after_an_interruption_and_comes_to_the_same_bytes(ground: Ground) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,8 +27,7 @@ from mlgo_corpus.corpus.verify import ModuleLookup
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import remove, writing
-from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of
-from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.folder import work_folder
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings
 from mlgo_corpus.runs.report import Report
@@ -180,9 +178,9 @@ def certify(
     """
     started = time.perf_counter()
     report = RebuildReport(output)
-    key = json.loads(json.dumps({**about, "build_dirs": [os.path.abspath(one) for one in settings.build_dirs]}))
+    key = {**about, "build_dirs": [os.path.abspath(one) for one in settings.build_dirs]}
     busy = f"{output}: another mlgo-corpus is making it"
-    with writing(output, kept=True), _work_folder(settings.work, key, busy):
+    with writing(output, kept=True), work_folder(settings.work, key, busy):
         over = Over(
             RebuildJob(settings),
             partial(_items, corpus, names),
@@ -206,25 +204,6 @@ def certify(
             remove(settings.work)
     report.seconds = time.perf_counter() - started
     return report
-
-
-@contextmanager
-def _work_folder(work: Path, key: Mapping[str, Any], busy: str) -> Iterator[None]:
-    """Make a work folder, or go on with that of an interrupted run of the same key, and lock it.
-
-    Raises:
-        UsageError: another run has it.
-        OSError: it cannot be made.
-    """
-    if not work.is_dir() or work.is_symlink():
-        remove(work)
-        work.mkdir()
-    lock = open_locked(work / WORK_LOCK, busy)
-    try:
-        keep_work_of(key, work)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _items(corpus: Corpus, names: Sequence[str]) -> Iterator[RebuildItem]:
