@@ -29,7 +29,7 @@ from mlgo_corpus.files import arrays
 from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.remote import Place
-from mlgo_corpus.files.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable, with_meanings
+from mlgo_corpus.files.tables import METADATA_KEY, BatchTable, read_metadata, read_parquet, with_meanings
 from mlgo_corpus.files.text import printable
 
 if TYPE_CHECKING:
@@ -179,14 +179,9 @@ def iter_known(path: Place) -> Iterator[ModuleFunctions]:
     Raises:
         CorpusError: the table is damaged.
     """
-    try:
-        with open_parquet(path) as file:
-            for number in range(file.metadata.num_row_groups):
-                yield from _modules_of(file.read_row_group(number))
-    except CorpusError:
-        raise
-    except Exception as error:
-        raise unreadable(path, error) from error
+    with read_parquet(path) as file:
+        for number in range(file.metadata.num_row_groups):
+            yield from _modules_of(file.read_row_group(number))
 
 
 def _modules_of(group: pa.Table) -> Iterator[ModuleFunctions]:
@@ -216,24 +211,19 @@ def read_function_columns(path: Place, names: Sequence[str]) -> FunctionColumns:
     """
     number_of = {printable(name): number for number, name in enumerate(names)}
     parts: list[tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int32]]] = []
-    try:
-        with open_parquet(path) as file:
-            for batch in file.iter_batches(columns=["module", "body_hash", "instructions"]):
-                labels = batch.column("module")
-                own = np.array([number_of.get(name, -1) for name in labels.dictionary.to_pylist()], np.int32)
-                modules = own[arrays.numbers_in(labels.indices)]
-                kept = modules >= 0
-                parts.append(
-                    (
-                        modules[kept],
-                        arrays.numbers_in(batch.column("body_hash"))[kept],
-                        arrays.numbers_in(batch.column("instructions"))[kept],
-                    )
+    with read_parquet(path) as file:
+        for batch in file.iter_batches(columns=["module", "body_hash", "instructions"]):
+            labels = batch.column("module")
+            own = np.array([number_of.get(name, -1) for name in labels.dictionary.to_pylist()], np.int32)
+            modules = own[arrays.numbers_in(labels.indices)]
+            kept = modules >= 0
+            parts.append(
+                (
+                    modules[kept],
+                    arrays.numbers_in(batch.column("body_hash"))[kept],
+                    arrays.numbers_in(batch.column("instructions"))[kept],
                 )
-    except CorpusError:
-        raise
-    except Exception as error:
-        raise unreadable(path, error) from error
+            )
     if not parts:
         return FunctionColumns(np.zeros(0, np.int32), np.zeros(0, np.uint64), np.zeros(0, np.int32))
     modules, hashes, instructions = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -44,10 +44,10 @@ from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.tables import (
     Kind,
     RowTable,
+    blamed,
     file_metadata,
     fill,
     open_parquet,
-    unreadable,
     with_meanings,
 )
 
@@ -165,25 +165,18 @@ def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table
     """
     import pyarrow as pa
 
-    try:
-        with open_parquet(path) as file:
-            there = [name for name in columns if name in file.schema_arrow.names]
-            if lacking := sorted(_REQUIRED_COLUMNS & set(columns) - set(there)):
-                raise CorpusError(f"{path}: expected a table of modules, found none: it has no column {lacking[0]!r}")
-            batches = file.iter_batches(columns=there or ["module"], batch_size=_ROWS_AT_A_TIME, expand=True)
-            for batch in chain([next(batches, None)], batches):
-                made = []
-                for name in columns:
-                    kind = pa.int64() if name in INTEGER_FIELDS else pa.string()
-                    found = batch is not None and name in there
-                    made.append(batch.column(name).cast(kind) if found else pa.nulls(len(batch or ()), kind))
-                yield pa.Table.from_arrays(made, names=list(columns))
-    except CorpusError:
-        raise
-    except FileNotFoundError as error:
-        raise CorpusError(f"{path}: there is no such table") from error
-    except Exception as error:
-        raise unreadable(path, error) from error
+    with blamed(path, missing="there is no such table"), open_parquet(path) as file:
+        there = [name for name in columns if name in file.schema_arrow.names]
+        if lacking := sorted(_REQUIRED_COLUMNS & set(columns) - set(there)):
+            raise CorpusError(f"{path}: expected a table of modules, found none: it has no column {lacking[0]!r}")
+        batches = file.iter_batches(columns=there or ["module"], batch_size=_ROWS_AT_A_TIME, expand=True)
+        for batch in chain([next(batches, None)], batches):
+            made = []
+            for name in columns:
+                kind = pa.int64() if name in INTEGER_FIELDS else pa.string()
+                found = batch is not None and name in there
+                made.append(batch.column(name).cast(kind) if found else pa.nulls(len(batch or ()), kind))
+            yield pa.Table.from_arrays(made, names=list(columns))
 
 
 _ROWS_AT_A_TIME = 4096

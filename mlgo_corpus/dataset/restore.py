@@ -15,7 +15,7 @@ from mlgo_corpus.dataset.observations import Array, is_observation_schema, iter_
 from mlgo_corpus.dataset.writer import ROW_GROUP_BYTES, contexts_schema
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import read_parquet, unreadable
+from mlgo_corpus.files.tables import blamed, read_parquet
 from mlgo_corpus.formats.logs.blocks import Rows
 from mlgo_corpus.formats.logs.events import Context, LogHeader, encode_context, parse_header
 
@@ -148,12 +148,10 @@ class _Observations:
     def _advance(self) -> bool:
         for batch in self._batches:
             if batch.num_rows:
-                try:
+                with blamed(self.paths.root):
                     self._labels = (_Labels(batch.column(0)), _Labels(batch.column(1)))
                     self._numbers = arrays.numbers_in(batch.column(2))
                     self._tensors, self._scores = rows_of_batch(self.header, batch)
-                except ValueError as error:  # unexpected nulls, or text that is not UTF-8
-                    raise unreadable(self.paths.root, error) from error
                 if (self._numbers < 0).any():
                     raise _contradiction(self.paths, "an observation's number is less than 0")
                 self._at = 0

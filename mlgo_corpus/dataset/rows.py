@@ -20,7 +20,7 @@ from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names, is_obser
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import read_parquet, unreadable
+from mlgo_corpus.files.tables import blamed, read_parquet
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 
@@ -147,11 +147,9 @@ class DatasetRows:
             CorpusError: the rows cannot be read, or have no module.
         """
         for begin, batch in self.iter_batches(KEY_COLUMNS[:2], first, after):
-            try:
+            with blamed(self.root):
                 modules, module_codes = _labels(batch, KEY_COLUMNS[0])
                 contexts, context_codes = _labels(batch, KEY_COLUMNS[1])
-            except ValueError as error:
-                raise unreadable(self.root, error) from error
             changes = np.diff(module_codes) != 0
             changes |= np.diff(context_codes) != 0
             edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(module_codes)]

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError
+from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files import parquet as parquetfile
-from mlgo_corpus.files.parquet import ParquetFile
 from mlgo_corpus.files.remote import Place
-from mlgo_corpus.files.tables import open_parquet, unreadable
+from mlgo_corpus.files.tables import read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,32 +23,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _ROWS_AT_A_TIME = 1 << 14
-
-
-@contextmanager
-def blamed(path: Place) -> Iterator[None]:
-    """Run a block that assumes the types of a table's columns.
-
-    Raises:
-        CorpusError: the block failed: the table is damaged, or its columns have other types.
-    """
-    try:
-        yield
-    except MlgoCorpusError:
-        raise
-    except Exception as error:  # damage causes errors of many types
-        raise unreadable(path, error) from error
-
-
-@contextmanager
-def readable(path: Place) -> Iterator[ParquetFile]:
-    """Open an untrusted Parquet file, for a block that `blamed` guards.
-
-    Raises:
-        CorpusError: it cannot be opened, or the block failed.
-    """
-    with blamed(path), open_parquet(path) as file:
-        yield file
 
 
 def iter_ahead(items: Iterator[Item]) -> Iterator[Item]:
@@ -68,7 +40,7 @@ def column_names_of(path: Place) -> tuple[str, ...]:
     Raises:
         CorpusError: the file is not a Parquet file.
     """
-    with readable(path) as file:
+    with read_parquet(path) as file:
         return tuple(file.schema_arrow.names)
 
 
@@ -88,7 +60,7 @@ def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) 
     Raises:
         CorpusError: the file cannot be read, or a needed column does not exist.
     """
-    with readable(path) as file:
+    with read_parquet(path) as file:
         there = set(file.schema_arrow.names)
         check_columns(path, there, needed)
         names = [name for name in wanted if name in there]

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import create_file, temporary_for, write_atomically
 from mlgo_corpus.files.folder import whole_files
@@ -91,19 +91,35 @@ def unreadable(path: Place, error: Exception) -> CorpusError:
 
 
 @contextlib.contextmanager
-def read_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file for reading, as `open_parquet` does.
+def blamed(path: Place, *, missing: str | None = None) -> Iterator[None]:
+    """Run a block that assumes the types of a table's columns.
+
+    Args:
+        path: the table.
+        missing: the message, after its path, if there is no such file; by default the system's.
 
     Raises:
-        CorpusError: it cannot be opened, or a read in the block fails.
+        CorpusError: the block failed: the table is missing or damaged, or its columns have other types.
     """
-    import pyarrow as pa
-
     try:
-        with open_parquet(path) as file:
-            yield file
-    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
+        yield
+    except MlgoCorpusError:
+        raise
+    except Exception as error:  # damage causes errors of many types
+        if missing is not None and isinstance(error, FileNotFoundError):
+            raise CorpusError(f"{path}: {missing}") from error
         raise unreadable(path, error) from error
+
+
+@contextlib.contextmanager
+def read_parquet(path: Place) -> Iterator[ParquetFile]:
+    """Open an untrusted Parquet file for reading, as `open_parquet` does, for a block that `blamed` guards.
+
+    Raises:
+        CorpusError: it cannot be opened, or the block failed.
+    """
+    with blamed(path), open_parquet(path) as file:
+        yield file
 
 
 def has_footer(path: Path) -> bool:
@@ -122,13 +138,8 @@ def read_metadata(path: Place) -> dict[str, Any]:
     Raises:
         CorpusError: it is missing or damaged.
     """
-    try:
-        with open_parquet(path) as file:
-            said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
-    except CorpusError:
-        raise
-    except Exception as error:
-        raise unreadable(path, error) from error
+    with read_parquet(path) as file:
+        said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
     return said if isinstance(said, dict) else {}
 
 

@@ -396,6 +396,7 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
         ("cost_estimate", None, "expected a column 'cost_estimate', found none"),
         ("effect", pa.string(), "column effect: expected numbers, found string"),
         ("calls", pa.string(), "column calls: "),
+        ("calls", pa.dictionary(pa.int32(), pa.string()), "found/flips.parquet: cannot be read: "),
     ],
 )
 def test_flips_of_anybody_s_are_checked(
@@ -406,7 +407,7 @@ def test_flips_of_anybody_s_are_checked(
     place = flips.schema.get_field_index(column)
     other = flips.remove_column(place)
     if kind is not None:
-        other = flips.set_column(place, column, flips[column].cast(kind))
+        other = flips.set_column(place, column, flips[column].cast(pa.string()).cast(kind))
     pq.write_table(other, dataset / "flips.parquet")
     with pytest.raises(CorpusError, match=re.escape(said)):
         train_policy([dataset], tmp_path / "policy")

@@ -43,7 +43,7 @@ from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.names import MODULES_NAME, checked_name
 from mlgo_corpus.files.regular import as_regular
 from mlgo_corpus.files.remote import Place, RemotePath
-from mlgo_corpus.files.tables import open_parquet, unreadable, with_meanings
+from mlgo_corpus.files.tables import blamed, open_parquet, with_meanings
 from mlgo_corpus.files.text import os_reason, printable
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ class _KnownRows:
 
         wanted = np.array(rows, np.int64)
         found: dict[str, list[Any]] = {name: [None] * len(rows) for name in METADATA_COLUMNS}
-        try:
+        with blamed(self._path):
             if self._starts is None:
                 with open_parquet(self._path) as file:
                     counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
@@ -359,8 +359,6 @@ class _KnownRows:
                 for name in self._columns:
                     for place, value in zip(places.tolist(), table[name].to_pylist(), strict=True):
                         found[name][place] = value
-        except Exception as error:
-            raise unreadable(self._path, error) from error
         return found
 
     def _read(self, number: int) -> pa.Table:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mlgo_corpus.corpus.modules import INTEGER_FIELDS, ModuleRow
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.remote import Place
-from mlgo_corpus.files.tables import open_parquet, unreadable
+from mlgo_corpus.files.tables import blamed, open_parquet
 from mlgo_corpus.files.text import printable
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class GroupReader:
 
     def read(self, file: Place, number: int, rows: int) -> pa.Table:
         """Read a row group, which must have ``rows`` rows."""
-        try:
+        with blamed(file, missing="is missing; the packed corpus is not whole"):
             if file != self._file:
                 self.close()
                 opening = open_parquet(file, page_checksum_verification=True)
@@ -143,12 +143,6 @@ class GroupReader:
             _check_group(file, self._opened, number, rows, self._columns)
             table = self._opened.read_row_group(number, columns=self._columns, use_threads=False)
             return table.select(self._columns).cast(_fields(self._columns))
-        except CorpusError:
-            raise
-        except FileNotFoundError as error:
-            raise CorpusError(f"{file}: is missing; the packed corpus is not whole") from error
-        except Exception as error:
-            raise unreadable(file, error) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -22,9 +22,9 @@ from mlgo_corpus.corpus.split.files import names_a_side
 from mlgo_corpus.corpus.split.sides import SIDES, FarSide, check_fractions, far_sides
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.columns import LARGEST, blamed, count_texts, iter_columns, texts_of
+from mlgo_corpus.files.columns import LARGEST, count_texts, iter_columns, texts_of
 from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME, MANIFEST_STEM
-from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.files.tables import blamed, read_metadata
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.view.aggregate import Distribution
 

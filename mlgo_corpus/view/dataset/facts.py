@@ -18,10 +18,10 @@ from mlgo_corpus.dataset.calls import CALL_COLUMNS
 from mlgo_corpus.dataset.folder import SEARCH_TABLES, DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.errors import CorpusError, FormatError
-from mlgo_corpus.files.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
+from mlgo_corpus.files.columns import floats_of, iter_ahead, iter_columns, texts_of
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.files.tables import blamed, read_metadata, read_parquet
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, task_name
 from mlgo_corpus.view import words
@@ -237,7 +237,7 @@ def _find_roles(facts: DatasetFacts) -> None:
 
 
 def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | None, number: int, files: int) -> None:
-    with readable(path) as file:
+    with read_parquet(path) as file:
         schema = file.schema_arrow
         facts.skipped += [
             field.name for field in schema if not is_readable(field.type) and field.name not in facts.skipped

@@ -18,10 +18,10 @@ from mlgo_corpus.corpus.split.sides import expected_leakage
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.sizes.table import LABEL, PREDICTED, SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.files.columns import blamed, check_columns, count_texts, floats_of, iter_columns, readable, texts_of
+from mlgo_corpus.files.columns import check_columns, count_texts, floats_of, iter_columns, texts_of
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.files.tables import blamed, read_metadata, read_parquet
 from mlgo_corpus.view.aggregate import Distribution, LogCorrelations, numbers_of
 
 _NEEDED = ("module", "function", LABEL)
@@ -141,7 +141,7 @@ class _Reader:
 
     def read(self, path: Path) -> None:
         """Read a file."""
-        with readable(path) as file:
+        with read_parquet(path) as file:
             there = file.schema_arrow.names
             check_columns(path, there, _NEEDED)
             wanted = [field.name for field in file.schema_arrow if field.name != VECTOR and is_readable(field.type)]
