@@ -109,12 +109,7 @@ def read_file(path: str) -> Buffer:
     Raises:
         OSError: it cannot be read, or is a FIFO, a device or a folder.
     """
-    # O_NONBLOCK: a FIFO with an object's name must not make us wait.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("not a regular file")
-        if status.st_size > _READ_WHOLE_BYTES:
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > _READ_WHOLE_BYTES:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         return file.read()

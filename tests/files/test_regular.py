@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlgo_corpus.dataset.folder import DatasetPaths, is_dataset
-from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_file, read_regular
 from tests.files.test_parquet import VERBS, run
 from tests.handmade import bitcode, corpus, row, table
 
@@ -99,3 +99,12 @@ def test_what_is_read(tmp_path: Path) -> None:
         bound.bind(os.fspath(tmp_path / "socket"))
         with pytest.raises(OSError, match="No such device"):
             read_regular(tmp_path / "socket", 10)
+
+
+def test_what_is_no_file_is_closed_again(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    before = len(os.listdir("/proc/self/fd"))
+    for path, said in ((tmp_path, "Is a directory"), (tmp_path / "fifo", "not a file")):
+        with pytest.raises(OSError, match=said):
+            read_file(str(path))
+    assert len(os.listdir("/proc/self/fd")) == before

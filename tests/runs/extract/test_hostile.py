@@ -366,7 +366,7 @@ def test_a_link_command_that_is_none(small: list[bytes], tmp_path: Path, what: s
     assert done.returncode == 2
     assert one_line(done).startswith({
         "empty": "--thinlto-link-command: expected a command, found nothing",
-        "fifo": f"{link}: not a regular file",
+        "fifo": f"{link}: not a file",
         "text": "--thinlto-link-command: expected a link command of clang or ld.lld, found 'Dear all",
     }[what])  # fmt: skip
     assert not corpus.exists()
