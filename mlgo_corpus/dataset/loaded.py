@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.dataset.logs import LogSource, open_log
+from mlgo_corpus.dataset.logs import LogSource, module_name, open_log
 from mlgo_corpus.dataset.observations import (
     KEY_COLUMNS,
     ObservationBuilder,
@@ -163,7 +163,7 @@ def read_log(path: LogSource, *, allow_truncated: bool = False, module: str | No
     Args:
         path: the log's path, ``-`` for standard input; its bytes; or a binary stream, which stays open.
         allow_truncated: return the whole observations before the damage of a damaged log, and set ``damage``.
-        module: the module's name in tables; by default the file's name without ``.log``, for bytes nothing.
+        module: the module's name in tables; by default that in a dataset of the file alone, for bytes nothing.
 
     Raises:
         FormatError: the log is damaged, or is none; the message has the place.
@@ -172,10 +172,12 @@ def read_log(path: LogSource, *, allow_truncated: bool = False, module: str | No
     """
     name = path if isinstance(path, str | Path) else getattr(path, "name", None)
     place = Path(name) if isinstance(name, str | Path) else None
+    if module is None:
+        module = "" if place is None else module_name(place.name)
     try:
         with open_log(path) as source:
             reader = BlockReader(source)
-            loaded = _Loader(_module_of(place) if module is None else module, reader.header)
+            loaded = _Loader(module, reader.header)
             damage = None
             try:
                 for block in reader:
@@ -187,13 +189,6 @@ def read_log(path: LogSource, *, allow_truncated: bool = False, module: str | No
             return loaded.finish(damage)
     except FormatError as error:
         raise error.at(place) from None
-
-
-def _module_of(path: Path | None) -> str:
-    name = "" if path is None else path.name
-    for suffix in (".zst", ".gz", ".log"):
-        name = name.removesuffix(suffix)
-    return name
 
 
 class _Loader:

@@ -94,6 +94,16 @@ def test_the_table_is_the_datasets(tmp_path: Path, kind: str) -> None:
     assert read_log(LARGE, module="m").to_arrow().column("module").unique().to_pylist() == ["m"]
 
 
+def test_a_module_has_the_name_that_it_has_in_a_dataset(tmp_path: Path) -> None:
+    names = ["a.log.zst.gz", "b.log.gz.zst", "c\nd.log", "e"]
+    paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.write_bytes(LARGE.read_bytes())
+    convert_logs(paths, tmp_path / "dataset")
+    there = observations_of(tmp_path / "dataset").column("module").unique().to_pylist()
+    assert [read_log(path).module for path in paths] == there == ["a", "b.log.gz", "c%0Ad", "e"]
+
+
 def test_shapes(tmp_path: Path) -> None:
     shapes: list[tuple[int, ...]] = [(), (1,), (1, 1), (2,), (1, 33), (2, 1, 3)]
     features = [TensorSpec(f"{kind}{shape}", kind, shape) for kind in ELEMENT_TYPES for shape in shapes]
