@@ -19,38 +19,37 @@ from mlgo_corpus.files.text import os_reason
 _OPEN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _lock_descriptor(descriptor: int, busy: str) -> None:
-    """Lock an open file for as long as it is open.
-
-    Args:
-        descriptor: of the file.
-        busy: the message if another process has the lock: ``PATH: another mlgo-corpus is writing it``.
-
-    Raises:
-        UsageError: another process has the lock, or the file system has no locks.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UsageError(f"{busy}; wait for it") from error
-    except OSError as error:
-        raise UsageError(f"{busy.partition(': ')[0]}: cannot be locked: {os_reason(error)}") from error
-
-
-def open_locked(path: Path, busy: str) -> int:
+def open_locked(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) -> int:
     """Open a file, created if missing, and lock it; return the descriptor, which the caller closes.
 
+    Args:
+        path: the file.
+        busy: the message if another process has the lock: ``PATH: another mlgo-corpus is writing it``.
+        waiting: called once before waiting for another process that has the lock; by default, do not wait.
+
     Raises:
-        UsageError: another process has the lock, or the file system has no locks.
+        UsageError: another process has the lock, and there is no ``waiting``; or the file system has no locks.
         OSError: the file cannot be opened.
     """
     descriptor = os.open(path, _OPEN_FILE, 0o666)
     try:
-        _lock_descriptor(descriptor, busy)
+        _lock_descriptor(descriptor, busy, waiting)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _lock_descriptor(descriptor: int, busy: str, waiting: Callable[[], None] | None) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        if waiting is None:
+            raise UsageError(f"{busy}; wait for it") from error
+        waiting()
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        raise UsageError(f"{busy.partition(': ')[0]}: cannot be locked: {os_reason(error)}") from error
 
 
 def claim(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) -> int:
@@ -60,11 +59,17 @@ def claim(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) -
     errors are those of `locked`.
     """
     while True:
-        descriptor = _open_waiting(path, waiting) if waiting is not None else open_locked(path, busy)
-        if descriptor is not None:
-            if _is_at(path, descriptor):
-                return descriptor
-            os.close(descriptor)
+        if waiting is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = open_locked(path, busy, waiting=waiting)
+        except FileNotFoundError:
+            if waiting is None:
+                raise
+            continue  # the folder above it was removed meanwhile
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)
 
 
 @contextmanager
@@ -77,7 +82,7 @@ def locked(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) 
         waiting: called once before waiting for another process that has the lock; by default, do not wait.
 
     Raises:
-        UsageError: another process has the lock, and there is no ``waiting``.
+        UsageError: another process has the lock, and there is no ``waiting``; or the file system has no locks.
         OSError: the file cannot be made.
     """
     descriptor = claim(path, busy, waiting=waiting)
@@ -96,25 +101,6 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return False
-
-
-def _open_waiting(path: Path, waiting: Callable[[], None]) -> int | None:
-    """Open and lock a file, waiting for its owner; return None if the folder above it was removed meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, _OPEN_FILE, 0o666)
-    except FileNotFoundError:
-        return None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def lock_folder(folder: Path, *, needed: bool = True) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from mlgo_corpus.files.folder import (
     work_folder,
     write_folder,
 )
+from mlgo_corpus.files.lock import locked
 from tests.conftest import run_checked
 from tests.handmade import files, put
 
@@ -286,6 +288,19 @@ def test_a_link_in_place_of_a_work_folder_is_refused(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match=r"^busy; wait for it$"), work_folder(tmp_path / "work", key, "busy"):
                 pass
             put(tmp_path / "work/made", b"")
+
+
+@pytest.mark.parametrize("waiting", [None, lambda: None])
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: Callable[[], None] | None
+) -> None:
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    refused = pytest.raises(UsageError, match=r"^made: cannot be locked: No locks available$")
+    with refused, locked(tmp_path / "lock", "made: busy", waiting=waiting):
+        pass
 
 
 def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:
