@@ -199,9 +199,10 @@ def _fetch_dataset(place: RemotePath, local: Path) -> None:
     try:
         shutil.rmtree(part, ignore_errors=True)
         if _is_single(place):
-            for name in _names_of_single(place):
+            names = _names_of_single(place, place.parent)
+            for name in names:
                 (place.parent / name).download(part / name)
-            for name in (*_names_of_single(place),):
+            for name in names:
                 (part / name).replace(local.with_name(name))
         else:
             download_all(place, part)
@@ -231,7 +232,7 @@ def _check_beside(place: RemotePath, *, force: bool) -> None:
     Raises:
         UsageError: there are such files, and no ``force``.
     """
-    *others, _ = _names_of_single(place)
+    *others, _ = _names_of_single(place, place.parent)
     if others and not force and _key_of(place) is None:
         raise UsageError(
             f"{place.parent / others[0]}: is in the way, and was not made by mlgo-corpus; `force` replaces it"
@@ -298,16 +299,14 @@ def _is_single(place: Place) -> bool:
     return place.name.endswith(PARQUET_SUFFIX)
 
 
-def _names_of_single(place: RemotePath, folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the files of a single-file dataset; the file itself is last.
+def _names_of_single(place: RemotePath, folder: Place) -> tuple[str, ...]:
+    """Return the names of the files of a single-file dataset in a folder; the file itself is last.
 
     The table with the key is first: after an interrupted upload, it shows that the files are ours.
     """
     paths = DatasetPaths(Path(place.name), single=True)
-    beside = [path.name for path in (paths.modules, paths.contexts)]
-    if folder is not None:
-        return (*(name for name in beside if (folder / name).is_file()), place.name)
-    return (*(name for name in beside if (place.parent / name).is_file()), place.name)
+    beside = (path.name for path in (paths.modules, paths.contexts))
+    return (*(name for name in beside if (folder / name).is_file()), place.name)
 
 
 def _is_own_file(name: str) -> bool:
