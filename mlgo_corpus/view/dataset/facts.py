@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.calls import CALL_COLUMNS
-from mlgo_corpus.dataset.folder import SEARCH_TABLES, DatasetPaths, read_key
+from mlgo_corpus.dataset.folder import SEARCH_TABLES, DatasetPaths
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.columns import floats_of, iter_ahead, iter_columns, texts_of
+from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.parquet import is_readable
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import blamed, read_metadata, read_parquet
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, task_name
@@ -173,13 +172,9 @@ def _about(paths: DatasetPaths) -> dict[str, Any]:
     """Return the dataset's description; that of a single file is in its tables."""
     if paths.single:
         said = read_metadata(paths.modules) if paths.modules.is_file() else {}
-        key = read_key(paths) if paths.modules.is_file() else None
-        known = {name: value for name, value in said.items() if name != "key"}
-        return {**(key if isinstance(key, dict) else {}), **known, **read_metadata(paths.root)}
-    try:
-        said = json.loads(read_regular(paths.whole, MAX_NOTE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
+        key = said.pop("key", None)
+        return {**(key if isinstance(key, dict) else {}), **said, **read_metadata(paths.root)}
+    said = read_note(paths.whole)
     return said if isinstance(said, dict) else {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.corpus.groups import digest_keys
 from mlgo_corpus.corpus.split.sides import expected_leakage
-from mlgo_corpus.dataset.folder import DatasetPaths, read_key
+from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.sizes.table import LABEL, PREDICTED, SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.columns import check_columns, count_texts, floats_of, iter_columns, texts_of
+from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.parquet import is_readable
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import blamed, read_metadata, read_parquet
 from mlgo_corpus.view.aggregate import Distribution, LogCorrelations, numbers_of
 
@@ -112,17 +111,14 @@ def read_sizes_facts(path: Path, progress: Callable[[int, int], None] | None = N
 
 def _about(paths: DatasetPaths) -> dict[str, Any]:
     if paths.single:
-        key = read_key(paths) if paths.modules.is_file() else None
+        metadata = read_metadata(paths.modules) if paths.modules.is_file() else {}
+        key = metadata.pop("key", None)
         said = dict(key) if isinstance(key, dict) else {}
         if isinstance(said.get("compiler"), dict):
             said["compiler_sha256"] = said["compiler"].get("sha256")
             said["compiler"] = said["compiler"].get("version")
-        metadata = read_metadata(paths.modules) if paths.modules.is_file() else {}
-        return {**said, **{name: value for name, value in metadata.items() if name != "key"}}
-    try:
-        found = json.loads(read_regular(paths.whole, MAX_NOTE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
+        return {**said, **metadata}
+    found = read_note(paths.whole)
     return found if isinstance(found, dict) else {}
 
 
