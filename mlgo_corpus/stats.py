@@ -17,6 +17,7 @@ from mlgo_corpus.corpus.groups import (
     GROUPS,
     UNKNOWN,
     UNOPTIMISED,
+    command_keys,
     digest_keys,
     group_labels,
     integers,
@@ -192,9 +193,7 @@ class _Tally:
         self.sizes.append(sizes)
         self.functions.append(integers(modules["functions"], -1))
         self.bitcode.append(digest_keys(modules["bitcode_sha256"]))
-        # Rotate by half the bits, so that equal digests of bitcode and command do not cancel out in the XOR.
-        command = digest_keys(modules["cmd_sha256"])
-        self.command.append((command << np.uint64(32)) | (command >> np.uint64(32)))
+        self.command.append(command_keys(modules))
         self.cmd_bytes += int(integers(modules["cmd_bytes"], 0).sum())
         self.unoptimised += pc.sum(pc.equal(modules["opt_level"], arrays.text(UNOPTIMISED))).as_py() or 0
         self.splits.update(side for side in modules["split"].drop_null().to_pylist())

@@ -52,6 +52,7 @@ REMEDY: Final = (
 
 # A path has at most 4096 bytes; Arrow counts in 64 bits.
 _DEEPEST = 4096
+_HALF = np.uint64(32)
 
 
 def unoptimised_hint(count: int, modules: int) -> str:
@@ -75,6 +76,15 @@ def digest_keys(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
     except (ValueError, OverflowError):
         found = (b"" if text is None else blake2b(text.encode(), digest_size=8).digest() for text in digests)
         return np.array([int.from_bytes(digest, "big") for digest in found], np.uint64)
+
+
+def command_keys(modules: pa.Table) -> NDArray[np.uint64]:
+    """Return `digest_keys` of the commands, rotated by half.
+
+    So equal digests of bitcode and command do not cancel each other out in an XOR of both.
+    """
+    keys = digest_keys(modules["cmd_sha256"])
+    return (keys << _HALF) | (keys >> _HALF)
 
 
 def is_again(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.functions import read_function_columns
-from mlgo_corpus.corpus.groups import digest_keys, group_labels, integers, is_again
+from mlgo_corpus.corpus.groups import command_keys, digest_keys, group_labels, integers, is_again
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_tables
@@ -39,8 +39,6 @@ _EXAMPLES = 6
 # The depth and the number of folders that are counted separately: a treemap shows some tens.
 _FOLDER_DEPTH = 2
 _FOLDERS = 100_000
-# A digest is rotated by half, so that equal digests of bitcode and command do not cancel each other out.
-_HALF = np.uint64(32)
 
 
 @dataclass(slots=True)
@@ -162,8 +160,8 @@ def _add_rows(
     modules = table.filter(pc.equal(table["status"], arrays.text(STATUS_OK)))  # null is not
     own = np.clip(integers(modules["bitcode_bytes"], 0), 0, int(LARGEST))
     sizes.append(own)
-    bitcode, command = digest_keys(modules["bitcode_sha256"]), digest_keys(modules["cmd_sha256"])
-    keys.append(np.where(bitcode != 0, bitcode ^ ((command << _HALF) | (command >> _HALF)), np.uint64(0)))
+    bitcode = digest_keys(modules["bitcode_sha256"])
+    keys.append(np.where(bitcode != 0, bitcode ^ command_keys(modules), np.uint64(0)))
     names = modules["module"].to_pylist()
     facts.names += names
     known = modules["functions"].drop_null()
