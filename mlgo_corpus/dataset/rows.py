@@ -20,6 +20,7 @@ from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names, is_obser
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files import arrays
+from mlgo_corpus.files.parquet import labels_of
 from mlgo_corpus.files.tables import blamed, read_parquet
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
@@ -148,8 +149,8 @@ class DatasetRows:
         """
         for begin, batch in self.iter_batches(KEY_COLUMNS[:2], first, after):
             with blamed(self.root):
-                modules, module_codes = _labels(batch, KEY_COLUMNS[0])
-                contexts, context_codes = _labels(batch, KEY_COLUMNS[1])
+                modules, module_codes = labels_of(batch.column(KEY_COLUMNS[0]))
+                contexts, context_codes = labels_of(batch.column(KEY_COLUMNS[1]))
             changes = np.diff(module_codes) != 0
             changes |= np.diff(context_codes) != 0
             edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(module_codes)]
@@ -263,12 +264,3 @@ def named_columns(header: LogHeader) -> dict[str, str]:
             raise UsageError(f"two features are called {spec.name}: they cannot be told apart by name")
         columns[spec.name] = column
     return columns
-
-
-def _labels(batch: Any, name: str) -> tuple[list[str | None], NDArray[np.int64]]:
-    column = batch.column(batch.schema.get_field_index(name))
-    codes = arrays.integers_of(column.indices, -1)
-    names = [*column.dictionary.to_pylist(), None]
-    if len(codes) and not -1 <= codes.min() <= codes.max() < len(names) - 1:
-        raise ValueError("an index lies outside its dictionary")
-    return names, codes

@@ -22,6 +22,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.arrays import integers_of, lengths_of
@@ -98,11 +99,21 @@ def texts_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return [text for chunk in column.chunks for text in texts_of(chunk)]
     if not _is_dictionary(column.type):
         return list(column.to_pylist())
+    names, codes = labels_of(column)
+    return [names[code] for code in codes.tolist()]
+
+
+def labels_of(column: pa.DictionaryArray) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return a dictionary's entries, with None after them, and each row's place among these; -1 for null.
+
+    Raises:
+        ValueError: an index lies outside the dictionary.
+    """
     names = [*column.dictionary.to_pylist(), None]
     codes = integers_of(column.indices, -1)
     if len(codes) and not -1 <= codes.min() <= codes.max() < len(names) - 1:
         raise ValueError("an index lies outside its dictionary")
-    return [names[code] for code in codes.tolist()]
+    return names, codes
 
 
 class ParquetFile:
