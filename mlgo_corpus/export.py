@@ -20,7 +20,7 @@ from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.rows import DatasetRows, named_columns
 from mlgo_corpus.dataset.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files.atomic import write_atomically, writing
 from mlgo_corpus.files.folder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
 from mlgo_corpus.files.remote import output_here
@@ -196,8 +196,6 @@ def read_tfrecord(path: Path | str) -> Iterator[SequenceExample]:
         FormatError: it is not such a file, or is damaged; the records before the damage are yielded.
         CorpusError: it cannot be read.
     """
-    from mlgo_corpus.errors import FormatError
-
     path = Path(path)
     try:
         with path.open("rb") as file:

@@ -120,14 +120,6 @@ RELINK_REASONS = (
 )
 """The reasons in ``products.parquet`` of a relink."""
 
-REASONS = {
-    "trace": TRACE_REASONS,
-    "ir2native": SIZES_REASONS,
-    "rebuild": _and(RunReason.WRONG_HASH),
-    "relink": RELINK_REASONS,
-}
-"""The reasons that each stage has in its table."""
-
 
 def run_status(reason: RunReason) -> str:
     """Return the status that goes with a reason: ``ok`` or ``failed``."""

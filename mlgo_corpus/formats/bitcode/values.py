@@ -82,7 +82,6 @@ class Signature(NamedTuple):
 
     returns: bool
     parameters: tuple[int, ...]
-    is_vararg: bool
     special: frozenset[int]
 
 
@@ -135,7 +134,7 @@ class Types:
                 position for position, value in enumerate(values[2:]) if self._rows[value][0] in (_LABEL, _METADATA)
             ]
             returns = self._rows[values[1]][0] != _VOID
-            self.signatures[number] = Signature(returns, tuple(values[2:]), bool(values[0]), frozenset(special))
+            self.signatures[number] = Signature(returns, tuple(values[2:]), frozenset(special))
         return True
 
 

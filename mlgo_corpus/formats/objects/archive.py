@@ -80,7 +80,6 @@ class Member:
     name: str
     offset: int | None
     size: int
-    header_offset: int
 
 
 def is_archive(data: Buffer) -> bool:
@@ -112,7 +111,7 @@ def iter_members(data: Buffer) -> Iterator[Member]:
             if name not in _BSD_TABLES or not (inline or field == name):
                 text = name.decode("utf-8", "surrogateescape")
                 offset = start + inline if magic == MAGIC else None
-                yield Member(text, offset, size - inline, position)
+                yield Member(text, offset, size - inline)
         position = stop + stop % 2
 
 

@@ -99,9 +99,9 @@ def test_an_empty_archive_has_no_members(magic: bytes) -> None:
 def test_members_and_their_places(kind: Callable[[bytes], bytes | memoryview]) -> None:
     data = MAGIC + item("odd.o/", b"12345") + item("a b.o/", b"1234") + item("bsd_name_of_16.o", b"")
     assert list(iter_members(kind(data))) == [
-        Member("odd.o", 68, 5, 8),
-        Member("a b.o", 134, 4, 74),
-        Member("bsd_name_of_16.o", 198, 0, 138),
+        Member("odd.o", 68, 5),
+        Member("a b.o", 134, 4),
+        Member("bsd_name_of_16.o", 198, 0),
     ]
 
 
@@ -161,10 +161,9 @@ def test_names_that_are_not_utf8() -> None:
 
 def test_a_thin_archive_holds_headers_only() -> None:
     data = write_gnu([("../dir/a.o", b"12345"), ("/abs/b.o", b"1" * 7000)], THIN_MAGIC)
-    first = len(data) - 120
     assert list(iter_members(data)) == [
-        Member("../dir/a.o", None, 5, first),
-        Member("/abs/b.o", None, 7000, first + 60),
+        Member("../dir/a.o", None, 5),
+        Member("/abs/b.o", None, 7000),
     ]
 
 
@@ -282,7 +281,6 @@ def test_round_trip(files: list[File], pad: int) -> None:
 def check_hostile(data: bytes) -> None:
     members, error = collect(data)
     for member in members:
-        assert 0 <= member.header_offset <= len(data) - 60
         assert member.offset is None or member.offset + member.size <= len(data)
     assert error is None or (error.offset is not None and 0 <= error.offset <= len(data))
 
