@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from mlgo_corpus.files.text import human_bytes
+
 _SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
 # The most characters of a name in a table, where it wraps; of longer ones the middle is left out.
@@ -60,13 +62,7 @@ def be(number: int) -> str:
 
 def size(number: float) -> str:
     """Return a number of bytes in powers of 1000: ``1.5 MB``."""
-    value = abs(number)
-    sign = _MINUS if number < 0 else ""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.95 or (unit == "B" and value < 1000):
-            return f"{sign}{value:.0f}{_SPACE}{unit}" if unit == "B" else f"{sign}{value:.1f}{_SPACE}{unit}"
-        value /= 1000
-    return f"{sign}{value:.1f}{_SPACE}TB"
+    return human_bytes(number).replace(" ", _SPACE).replace("-", _MINUS)
 
 
 def signed(number: float) -> str:
@@ -74,16 +70,15 @@ def signed(number: float) -> str:
     return f"+{count(number)}" if number > 0 else count(number)
 
 
-def percent(share: float, digits: int = 1) -> str:
+def percent(share: float) -> str:
     """Return a share of 1 in percent; only an exact 0 is 0 %, and only an exact 1 is 100 %."""
     if not math.isfinite(share):
         return "–"
-    least = 10.0**-digits
-    if 0 < share * 100 < least:
-        return f"<{least:g}{_SPACE}%"
-    if 100 - least < share * 100 < 100:
-        return f">{100 - least:g}{_SPACE}%"
-    return f"{share * 100:.{digits}f}{_SPACE}%".replace("-", _MINUS)
+    if 0 < share * 100 < 0.1:
+        return f"<0.1{_SPACE}%"
+    if 99.9 < share * 100 < 100:
+        return f">99.9{_SPACE}%"
+    return f"{share * 100:.1f}{_SPACE}%".replace("-", _MINUS)
 
 
 def change(share: float) -> str:
