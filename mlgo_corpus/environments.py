@@ -392,7 +392,7 @@ class PriorityEnv(_Environment):
 
 
 class _Running:
-    """What an environment has open: a tracer, and an episode while there is one."""
+    """The open tracer and the current episode."""
 
     def __init__(self, tracer: Tracer) -> None:
         self.episode: Episode | None = None

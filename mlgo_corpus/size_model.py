@@ -330,7 +330,7 @@ class _Functions:
         return self.at(first)
 
     def digest(self) -> str:
-        """Return what identifies the functions and their sizes."""
+        """Return a digest of the functions' bodies and sizes."""
         digest = sha256(self.sizes.tobytes())
         for text in self.bodies:
             digest.update(f"{text}\0".encode("utf-8", "replace"))
@@ -338,7 +338,7 @@ class _Functions:
 
 
 def _factor(values: Doubles, sizes: Doubles) -> float:
-    """Return what to multiply a simple measure by: the median of what would be right."""
+    """Return the median ratio of size to measure."""
     return float(np.median(np.maximum(sizes, 1.0) / np.maximum(values, 1.0)))
 
 

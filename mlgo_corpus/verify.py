@@ -162,12 +162,12 @@ def verify_corpus(
         sample: check only so many modules, or this fraction of them, of all sizes.
         module_filter: check only modules in whose names this regular expression is found.
         modules_file: check only the modules whose names are in this file.
-        seed: of the sample.
+        seed: seed for the sample.
         jobs: worker processes; by default the CPUs this process may use.
         force: replace a file that is there.
-        cache: where it is known what compilers can do; the user's cache by default.
+        cache: folder with cached compiler probes; the user's cache by default.
         engine: where modules are compiled again: on this machine, or on a cluster. The checks are done on this one.
-        progress: is told (modules done, of them failed, modules in all).
+        progress: called with (modules done, of them failed, modules in all).
         rebuild_progress: likewise, of the rebuild.
 
     Raises:

@@ -100,9 +100,9 @@ class Over(Generic[Item, Outcome]):
     Args:
         job: what is done.
         items: returns an iterator over the items, the same each time; their numbers count from 0.
-        count: how many there are.
+        count: the number of items.
         jobs: the number of workers; None for one on each CPU.
-        engine: whose processes they are.
+        engine: where the workers run.
         needs: what has to be there besides the job's work folder and programs, absolute paths.
 
     Attributes:

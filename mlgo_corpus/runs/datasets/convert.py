@@ -258,7 +258,7 @@ _WriteCard = Callable[[Mapping[str, Any], LogHeader], str]
 
 
 class LogConversion:
-    """Logs of one header on their way into a dataset.
+    """Converts logs of one header into a dataset.
 
     First `rows` is exhausted: it converts, and yields what came of each log. Then `finish` puts the files in their
     places. Neither holds more than the tasks under way, whatever the number of logs.
@@ -269,8 +269,8 @@ class LogConversion:
         options: how observations are written.
         allow_truncated: whether the whole observations of damaged logs are kept.
         jobs: the number of workers; None for one on each CPU.
-        progress: is told how many bytes were read.
-        engine: whose processes they are.
+        progress: called with the number of bytes read.
+        engine: where the workers run.
         with_calls: whether each log has the calls of its decisions, which become columns.
     """
 
@@ -545,7 +545,7 @@ def _result_there(folder: DatasetFolder, task: LogTask) -> TaskResult | None:
         result = TaskResult(tuple(Part(*part) for part in parts), tuple(LogRow(*row) for row in rows))
     except (TypeError, ValueError):
         return None
-    # Which logs there are may have changed where they were made by the same run: what could not be traced is now.
+    # The set of logs may differ from the interrupted run's: a module that failed then may have a log now.
     if [(row.module, row.source) for row in result.rows] != [(log.module, printable(log.source)) for log in task.logs]:
         return None
     names = [name for part in result.parts for name in (part.observations, part.contexts) if name is not None]
