@@ -11,7 +11,7 @@ A linker concatenates the sections of its inputs. A command then begins wherever
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mlgo_corpus.formats.buffer import Buffer
@@ -105,6 +105,11 @@ def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
         thinlto_index=_text(index),
         embeds_post_opt=no_passes and main_file is None,
     )
+
+
+def facts_of_words(options: Sequence[str]) -> CommandFacts:
+    """Read the facts about a module as `read_facts` does, in a command of text; what is not UTF-8 becomes ``?``."""
+    return read_facts(tuple(option.encode(errors="replace") for option in options))
 
 
 # The levels by what is behind -O: other names and higher numbers mean one of them (getOptimizationLevel in clang's

@@ -5,11 +5,10 @@ Clang's own tables are in ``clang/include/clang/Driver/Types.def`` and ``clang/l
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from mlgo_corpus.formats.commands.embedded import read_facts
+from mlgo_corpus.formats.commands.embedded import facts_of_words
 
 C: Final = "C"
 CXX: Final = "C++"
@@ -82,4 +81,4 @@ def language_of_command(options: Sequence[str]) -> str | None:
 
     A command that is replayed reads bitcode, and has the source's name still.
     """
-    return language_of_name(read_facts(tuple(map(os.fsencode, options))).main_file_name)
+    return language_of_name(facts_of_words(options).main_file_name)

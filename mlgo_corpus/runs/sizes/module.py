@@ -20,7 +20,6 @@ read in small pieces.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,7 +40,7 @@ from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.sizes.snapshot import Context, Functions, ModuleSnapshot
 from mlgo_corpus.errors import FormatError, UnsupportedError
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.commands.embedded import read_facts
+from mlgo_corpus.formats.commands.embedded import facts_of_words
 from mlgo_corpus.formats.commands.options import join_cc1, parse_cc1
 from mlgo_corpus.formats.commands.replay import neutralise
 from mlgo_corpus.formats.ir.costs import OPT_OPTIONS, analysis_runs
@@ -139,7 +138,7 @@ class _Run:
     def snapshot(self) -> ModuleSnapshot:
         self.compiles.check_bitcode()
         options = neutralise(self.compiles.options(self.settings.cc1, *self.settings.programs[1:]))
-        level = read_facts(tuple(map(os.fsencode, options))).opt_level or "0"
+        level = facts_of_words(options).opt_level or "0"
         point = self._point(options)
         text = self._compile(options, point)
         data = self.compiles.read_object()

@@ -41,7 +41,7 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.files.text import counted, os_reason
-from mlgo_corpus.formats.commands.embedded import read_facts
+from mlgo_corpus.formats.commands.embedded import facts_of_words
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
@@ -471,7 +471,7 @@ class _Run:
         self._known |= {"bitcode_bytes": len(data), "bitcode_sha256": digest}
         check_bitcode(data)
         options = self.compiles.options(self.settings.cc1)
-        self._known["opt_level"] = read_facts(tuple(map(os.fsencode, options))).opt_level or "0"
+        self._known["opt_level"] = facts_of_words(options).opt_level or "0"
         command = self.compiles.command(options)
         baseline = self.compiles.tried(partial(self._baseline, command, digest))
         self._know("baseline_", *baseline)
