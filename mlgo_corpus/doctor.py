@@ -300,12 +300,12 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     """Return a finding for each verb that runs a compiler: the compilers it can use, or the ability they all lack."""
     from mlgo_corpus.compilers.choose import USUAL_MAJOR, build_with, reads_corpora_of
     from mlgo_corpus.compilers.devmode.installed import DEVMODE_MAJOR
-    from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, find_headers, headers_package
+    from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, headers_of, headers_package
     from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 
     sessions = [one for one in working if INLINING in one.interactive]
     extensible = [one for one in sessions if one.origin != "ziglang" and (one.major or 0) >= OLDEST_EXTENDED]
-    headed = [one for one in extensible if find_headers(one.binary or Path(), one.version or "", one.llvm_config)]
+    headed = [one for one in extensible if headers_of(one) is not None]
     logging = [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)]
     newest = max((one.major or 0 for one in working), default=0)  # the one that a build takes
     # By verb: what it cannot do for the newest clang, whose corpora a build makes; and the remedy.

@@ -26,7 +26,7 @@ from typing import Any, Final
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.driver import drivers_of
 from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, find_beside, loads_plugin, one_line
-from mlgo_corpus.compilers.probe import PROBE_DATA, session_features
+from mlgo_corpus.compilers.probe import PROBE_DATA, Toolchain, session_features
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
@@ -225,7 +225,14 @@ def _described(extended: Extended) -> dict[str, Any]:
     }
 
 
-def find_headers(binary: Path, version: str, config: Path | None) -> Path | None:
+def headers_of(toolchain: Toolchain) -> Path | None:
+    """Return the folder of LLVM's headers that a clang is extended with; None if it is too old, or they are missing."""
+    if (toolchain.major or 0) < OLDEST_EXTENDED:
+        return None
+    return _find_headers(toolchain.binary or Path(), toolchain.version or "", toolchain.llvm_config)
+
+
+def _find_headers(binary: Path, version: str, config: Path | None) -> Path | None:
     """Return the folder of LLVM's headers of exactly a clang's version; None if they are not installed.
 
     Args:
@@ -250,7 +257,7 @@ def _headers(compiler: Compiler) -> Path:
     if compiler.major < OLDEST_EXTENDED:
         message = f"LLVM {OLDEST_EXTENDED} or newer can be extended, this is {compiler.version}"
         raise UsageError(message, option="compiler", value=compiler.driver[0])
-    folder = find_headers(compiler.binary, compiler.version, find_beside(compiler, "llvm-config"))
+    folder = _find_headers(compiler.binary, compiler.version, find_beside(compiler, "llvm-config"))
     if folder is None:
         message = f"LLVM's headers of {compiler.version} are needed: apt-get install {headers_package(compiler.major)}"
         raise UsageError(message, option="compiler", value=compiler.driver[0])

@@ -12,7 +12,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import MOST_COMPILES, Limits, check_count
-from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, find_headers
+from mlgo_corpus.compilers.native.extended import headers_of
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import languages_of
@@ -211,8 +211,7 @@ def _untold(request: SearchRequest, toolchain: Toolchain, corpus: Corpus, chosen
     """
     if any(map(says_more, (request.start, *request.also))) or "C++" not in languages_of(corpus, chosen):
         return
-    found = find_headers(toolchain.binary or Path(), toolchain.version or "", toolchain.llvm_config)
-    if found and (toolchain.major or 0) >= OLDEST_EXTENDED:
+    if headers_of(toolchain) is not None:
         yield "LLVM's headers are installed: a search that also tries inlining-3.0 usually finds more in C++"
 
 

@@ -623,7 +623,7 @@ def test_what_knows_who_is_called_is_named_where_it_can_decide(
     assert search(tmp_path / "room", **{**options, "budget": 3, "also": also}).hints == (room, TELLS)
     assert search(tmp_path / "all", **{**options, "budget": 4, "also": also}).hints == (TELLS,)
     assert search(tmp_path / "more", **options).hints == (TELLS,)
-    monkeypatch.setattr("mlgo_corpus.runs.search.corpus.find_headers", lambda *_: None)
+    monkeypatch.setattr("mlgo_corpus.runs.search.corpus.headers_of", lambda *_: None)
     assert search(tmp_path / "more", **options).hints == ()
 
 
