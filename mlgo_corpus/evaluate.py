@@ -21,7 +21,8 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import differences
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.folder import finish_moves, read_note, whole_files, work_folder
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.remote import output_here
@@ -178,26 +179,23 @@ def evaluate_corpus(
     if not unchanged:
         work = output / STATE_FOLDER
         busy = f"{output}: another mlgo-corpus is writing this evaluation"
-        try:
-            with work_folder(work, key, busy, fresh=force):
-                evaluation = Evaluation(
-                    opened,
-                    chosen,
-                    corpus,
-                    work,
-                    compiler=shlex.join(toolchain.driver),
-                    link=link,
-                    jobs=jobs,
-                    cache=cache,
-                    engine=engine,
-                    progress=progress,
-                )
-                evaluation.run(wanted)
-                rows, linked, hints = evaluation.rows, evaluation.linked, tuple(evaluation.hints)
-                _write(output, rows, linked, key, hints)
-                shutil.rmtree(work, ignore_errors=True)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
+        with writing(output), work_folder(work, key, busy, fresh=force):
+            evaluation = Evaluation(
+                opened,
+                chosen,
+                corpus,
+                work,
+                compiler=shlex.join(toolchain.driver),
+                link=link,
+                jobs=jobs,
+                cache=cache,
+                engine=engine,
+                progress=progress,
+            )
+            evaluation.run(wanted)
+            rows, linked, hints = evaluation.rows, evaluation.linked, tuple(evaluation.hints)
+            _write(output, rows, linked, key, hints)
+            shutil.rmtree(work, ignore_errors=True)
     failed = [(row.module, row.reason, row.detail) for row in rows if row.status != STATUS_OK]
     failed += [(row.product, row.reason, row.detail) for row in linked if row.status != STATUS_OK]
     failed += [(row.product, row.link, row.detail) for row in linked if row.status == STATUS_OK and row.detail]

@@ -32,8 +32,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import Move, checked_moves, list_moves, make_moves, write_atomically
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import Move, checked_moves, list_moves, make_moves, write_atomically, writing
 from mlgo_corpus.files.folder import WORK_JOURNALS, WORK_KEY, WORK_LOCK, find_stranger, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import MANIFEST_NAME, STATE_FOLDER, TABLE_NAMES
@@ -339,10 +339,8 @@ class DatasetFolder:
         moves = checked_moves(read_note(paths.work / _MOVES_NAME))
         if moves is None:
             raise UsageError(f"{paths.work / _MOVES_NAME}: was not written by mlgo-corpus; delete {paths.work}")
-        try:
+        with writing(paths.root):
             make_moves(moves, paths.work, paths.folder)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or paths.root}: {os_reason(error)}") from error
         shutil.rmtree(paths.work, ignore_errors=True)
 
 

@@ -33,6 +33,7 @@ from mlgo_corpus.files.atomic import (
     make_moves,
     remove,
     write_atomically,
+    writing,
 )
 from mlgo_corpus.files.lock import claim, open_locked
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
@@ -346,11 +347,9 @@ def whole_files(anchor: Path) -> Iterator[_NewFiles]:
                     lock.clear()
                     remove(making)
                 raise
-            try:
+            with writing(anchor):
                 make_moves(files.moves, making, anchor.parent)
                 remove(making)
-            except OSError as error:
-                raise MlgoCorpusError(f"cannot write {error.filename or anchor}: {os_reason(error)}") from error
             lock.done()
     finally:
         _remove_empty(missing)
