@@ -73,7 +73,7 @@ def connected(address: str | None) -> Iterator[None]:
             raise UsageError(_NOT_HERE, option="engine", value="ray") from error
         raise UsageError(reason, option="ray_address", value=named) from error
     if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():  # by Ray's own, the process would end as if nothing were left to do
+        for number, handler in handlers.items():  # ray.init puts others in their place, which end the process at once
             signal.signal(number, handler)
     try:
         yield

@@ -90,7 +90,7 @@ def writing(place: object, *, kept: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Of a link, a copy or a renaming, the second name is the one that was to be made.
+        # Errors of links, copies and renames name the source first, and then the file that was to be made.
         what = f"cannot write {error.filename2 or error.filename or place}: {os_reason(error)}"
         raise MlgoCorpusError(
             f"{what}; what is whole is kept, and the same command goes on" if kept else what
