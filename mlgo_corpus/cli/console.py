@@ -243,6 +243,11 @@ def percent_change(size: float, before: float) -> str:
     return f"{100 * (size / before - 1):+.2f} %" if before else "-"
 
 
+def sql_text(text: str) -> str:
+    """Return text as a literal of SQL, in quotes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def show_how_to_read(query: str, place: str) -> None:
     """Print a query that DuckDB runs as it is, and the call by which pandas and polars read the rows in ``place``."""
     console = out()

@@ -17,6 +17,7 @@ from mlgo_corpus.cli.console import (
     show_failures,
     show_hints,
     show_how_to_read,
+    sql_text,
     stdout_is_ours,
     table,
     verb,
@@ -158,7 +159,7 @@ def _show_report(report: EvaluationReport) -> None:
 
 def query_of_objects(policies: Sequence[PolicySizes], place: str) -> str:
     """Return the query that sums up the same modules as the headline, of the table in ``place``."""
-    table = f"'{_quoted(place)}'"
+    table = sql_text(place)
     known = [one for one in policies if one.trained is not None]
     failing = [one for one in policies if one.failed]
     # Who was trained on all, or fails everywhere, takes nothing from the others.
@@ -178,12 +179,8 @@ def query_of_objects(policies: Sequence[PolicySizes], place: str) -> str:
 def _condition(what: str, have: Sequence[PolicySizes], wanted: Sequence[PolicySizes]) -> Iterator[str]:
     """Yield the condition that holds for the wanted ones of those policies that have rows of a kind."""
     if wanted:
-        names = "', '".join(_quoted(one.policy) for one in wanted)
-        yield what if len(wanted) == len(have) else f"{what} AND policy IN ('{names}')"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
+        names = ", ".join(sql_text(one.policy) for one in wanted)
+        yield what if len(wanted) == len(have) else f"{what} AND policy IN ({names})"
 
 
 def _show_policy(one: PolicySizes) -> None:

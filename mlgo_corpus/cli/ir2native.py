@@ -16,6 +16,7 @@ from mlgo_corpus.cli.console import (
     progress_bar,
     show_failures,
     show_how_to_read,
+    sql_text,
     stdout_is_ours,
     table,
     verb,
@@ -213,5 +214,5 @@ def example_query(report: SizesReport) -> str:
     from mlgo_corpus.dataset.folder import rows_pattern
     from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
 
-    files = rows_pattern(report.output, SIZES_FOLDER).replace("'", "''")
-    return f"SELECT function, native_size FROM '{files}' ORDER BY native_size DESC LIMIT 10"  # noqa: S608 - shown
+    files = sql_text(rows_pattern(report.output, SIZES_FOLDER))
+    return f"SELECT function, native_size FROM {files} ORDER BY native_size DESC LIMIT 10"  # noqa: S608 - shown

@@ -18,6 +18,7 @@ from mlgo_corpus.cli.console import (
     show_failures,
     show_hints,
     show_how_to_read,
+    sql_text,
     stdout_is_ours,
     table,
     verb,
@@ -170,5 +171,5 @@ def example_query(report: LogsReport) -> str:
     """Return a query over the dataset that DuckDB runs as it is."""
     from mlgo_corpus.dataset.folder import rows_pattern
 
-    files = rows_pattern(report.output).replace("'", "''")
-    return f"SELECT module, count(*) FROM '{files}' GROUP BY module ORDER BY 2 DESC"  # noqa: S608 - shown, not run
+    files = sql_text(rows_pattern(report.output))
+    return f"SELECT module, count(*) FROM {files} GROUP BY module ORDER BY 2 DESC"  # noqa: S608 - shown, not run

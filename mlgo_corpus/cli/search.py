@@ -18,6 +18,7 @@ from mlgo_corpus.cli.console import (
     show_failures,
     show_hints,
     show_how_to_read,
+    sql_text,
     stdout_is_ours,
     table,
     verb,
@@ -207,8 +208,8 @@ def show_report(report: SearchReport) -> None:
     if not report.decisions:  # what follows would lead nowhere
         return
     # Not of flips.parquet: its effects do not add up to what was saved.
-    searches = f"{report.output}/{SEARCH_NAME}".replace("'", "''")
-    query = f"SELECT module, baseline_objective - objective AS saved FROM '{searches}' ORDER BY 2 DESC"  # noqa: S608 - shown
+    searches = sql_text(f"{report.output}/{SEARCH_NAME}")
+    query = f"SELECT module, baseline_objective - objective AS saved FROM {searches} ORDER BY 2 DESC"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
     corpus, dataset = (plain(shlex.quote(printable(str(place)))) for place in (report.corpus, report.output))
     console.print(

@@ -21,6 +21,7 @@ from mlgo_corpus.cli.console import (
     show_hints,
     show_how_to_read,
     show_lines,
+    sql_text,
     stdout_is_ours,
     table,
     verb,
@@ -263,8 +264,8 @@ _WAYS = {"training-log": "its training logs", "interactive": "live sessions"}
 
 def example_query(report: TraceReport) -> str:
     """Return a query over the dataset that DuckDB runs as it is."""
-    folder = f"{report.output}/modules.parquet".replace("'", "''")
-    return f"SELECT module, observations, text_size, reward FROM '{folder}' ORDER BY reward DESC"  # noqa: S608 - shown
+    table = sql_text(f"{report.output}/modules.parquet")
+    return f"SELECT module, observations, text_size, reward FROM {table} ORDER BY reward DESC"  # noqa: S608 - shown
 
 
 def _unfaithful(report: TraceReport) -> str:
