@@ -23,7 +23,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, NameRegistry, checked_name, safe_module_name
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason, printable, several
+from mlgo_corpus.files.text import counted, os_reason, printable, several
 from mlgo_corpus.runs.report import Report
 
 _LONGEST_SHOWN = 60
@@ -53,7 +53,12 @@ class CombineReport(Report):
     unchanged: bool
     seconds: float
 
-    _properties: ClassVar = ("exit_code",)
+    _properties: ClassVar = ("hints", "exit_code")
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice for the user."""
+        return (f"{counted(self.copied, 'file')} could not be linked and were copied",) if self.copied else ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; ``corpora`` is a dictionary."""

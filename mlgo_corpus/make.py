@@ -37,7 +37,7 @@ from mlgo_corpus.files.names import (
     safe_module_name,
 )
 from mlgo_corpus.files.tables import read_metadata
-from mlgo_corpus.files.text import command_words, os_reason
+from mlgo_corpus.files.text import command_words, counted, os_reason
 from mlgo_corpus.runs.report import Report
 
 
@@ -63,7 +63,15 @@ class MakeReport(Report):
     unchanged: bool
     seconds: float
 
-    _properties: ClassVar = ("exit_code",)
+    _properties: ClassVar = ("hints", "exit_code")
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Advice for the user."""
+        if not self.without_command:
+            return ()
+        without = f"{counted(self.without_command, 'module')} without a command"
+        return (f"{without}, and trainers refuse a corpus with such modules: `default_args` gives one for all",)
 
 
 def make_corpus(

@@ -96,8 +96,7 @@ def _show_combined(report: CombineReport) -> None:
     if report.left_out:
         console.print(f"{counted(report.left_out, 'row')} of what the corpora had left out came along")
     show_failures(report.failed[:_FAILED_SHOWN], len(report.failed))
-    if report.copied:
-        show_hints((f"{counted(report.copied, 'file')} could not be linked and were copied",))
+    show_hints(report.hints)
 
 
 @verb
@@ -145,6 +144,4 @@ def _show_made(report: MakeReport) -> None:
         f"in {report.seconds:.2f} s{there}"
     )
     show_failures(report.failed[:_FAILED_SHOWN], len(report.failed))
-    if report.without_command:
-        without = f"{counted(report.without_command, 'module')} without a command"
-        show_hints((f"{without}, and trainers refuse a corpus with such modules: --default-args gives one for all",))
+    show_hints(report.hints)

@@ -465,6 +465,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         "failed": [["one/b", "cannot read b.bc: No such file or directory"]],
         "copied": 0,
         "unchanged": False,
+        "hints": [],
         "exit_code": 1,
     }
     done = mlgo("combine", "--root", ".", "--json", cwd=tmp_path)

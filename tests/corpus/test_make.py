@@ -156,6 +156,8 @@ def test_modules_with_commands_of_their_own(tmp_path: Path) -> None:
         "hint: 1 module without a command, and trainers refuse a corpus with such modules: "
         "--default-args gives one for all\n"
     )
+    told = json.loads(mlgo("make", "in", "--json", cwd=tmp_path).stdout)
+    assert [f"hint: {hint}\n" for hint in told["hints"]] == [done.stderr]
 
 
 def test_real_bitcode(llvm22: Llvm, tmp_path: Path) -> None:
@@ -334,6 +336,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         "without_command": 0,
         "failed": [["b", "malformed", "expected bitcode, found other data"]],
         "unchanged": False,
+        "hints": [],
         "exit_code": 1,
     }
 
