@@ -520,8 +520,8 @@ class RoundJob(_CountedJob):
     def search(self, item: SearchItem) -> _Searched | None:
         """Search; None if the module cannot be compiled, or there is nothing to decide."""
         settings, number = self.settings, self.number
-        started, limit = time.monotonic(), self._time_limit()
         before = settings.so_far(number, item.module.name)
+        started, limit = time.monotonic(), self._time_limit()
         first_seed = f"{settings.seed}:{item.module.name}"
         seed = first_seed + f":{number}" * (number > 0)
         generator, drawing = random.Random(seed), random.Random(first_seed)  # noqa: S311 - an experiment, no secret
@@ -537,7 +537,7 @@ class RoundJob(_CountedJob):
                     budget,
                     generator,
                     weight=weight,
-                    over=lambda: limit is not None and time.monotonic() - started > limit,
+                    over=lambda: limit is not None and before.wall_s + time.monotonic() - started > limit,
                     guides=filter(search.can_follow, draw_guides(in_all, drawing, search.policies, search.learned)),
                     begin=before.plan,
                     tried=(places for _, places in before.flips),
@@ -566,10 +566,11 @@ class RoundJob(_CountedJob):
         return search.weigh(made)
 
     def _time_limit(self) -> float | None:
+        """Return how many seconds a module's search may have taken when this round is over."""
         settings = self.settings
         if settings.time_limit is None:
             return None
-        return settings.time_limit * settings.budgets[self.number] / sum(settings.budgets)
+        return settings.time_limit * sum(settings.budgets[: self.number + 1]) / sum(settings.budgets)
 
     def _files(self, item: SearchItem) -> tuple[str, ...]:
         return (_held_name(item.module.name, item.linked_with), _so_far_name(item.module.name))
