@@ -13,7 +13,7 @@ of these are the same: offset, type, addend, and the name of the symbol (for a l
 LLVM distinguishes equal names), or for a section's own symbol the name of the section. Data, read-only data, unwind
 tables, debug information and symbol tables may be different.
 
-ELF is read here (gabi, chapter 4), Mach-O and COFF by lief: their symbols are compared by name, section and value.
+Mach-O and COFF are read by lief: their symbols are compared by name, section and value.
 """
 
 from __future__ import annotations
@@ -27,10 +27,20 @@ from typing import Any, Final
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
 from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.objects.elf import (
+    SHF_EXECINSTR,
+    SHT_REL,
+    SHT_RELA,
+    SHT_SYMTAB,
+    SHT_SYMTAB_SHNDX,
+    STB_LOCAL,
+    STT_SECTION,
+    ElfObject,
+    string_at,
+)
 from mlgo_corpus.formats.objects.objfile import (
     Container,
     describe_head,
-    elf_table,
     identify_container,
     load_lief,
     macho_section_name,
@@ -195,21 +205,14 @@ def _read(data: Buffer, ignored: frozenset[str]) -> _Object:
 
 # --- ELF
 
-_SHT_NULL, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL = 0, 2, 3, 4, 8, 9
-_SHT_GROUP, _SHT_SYMTAB_SHNDX, _SHT_LLVM_ADDRSIG = 17, 18, 0x6FFF4C03
-_SHF_ALLOC, _SHF_EXECINSTR, _SHF_INFO_LINK, _SHF_LINK_ORDER = 0x2, 0x4, 0x40, 0x80
-_SHN_XINDEX, _SHN_LORESERVE = 0xFFFF, 0xFF00
-_STT_SECTION = 3
-_STB_LOCAL = 0
-_EM_MIPS = 8
+_SHT_NULL, _SHT_STRTAB, _SHT_GROUP, _SHT_LLVM_ADDRSIG = 0, 3, 17, 0x6FFF4C03
+_SHF_ALLOC, _SHF_INFO_LINK, _SHF_LINK_ORDER = 0x2, 0x40, 0x80
+_ET_REL = 1
 # The place of a symbol whose section is not compared.
 _LEFT_OUT = "left out"
 # LLVM distinguishes local symbols of one name by a number that is counted through the whole compile.
 _NUMBERED = re.compile(r"\.\d+\Z")
-_TABLES = frozenset({_SHT_NULL, _SHT_SYMTAB, _SHT_STRTAB, _SHT_SYMTAB_SHNDX})
-# A symbol's format, and the positions in it of st_name, st_info, st_other, st_shndx, st_value, st_size.
-_SYMBOL_32 = ("IIIBBH", (0, 3, 4, 5, 1, 2))
-_SYMBOL_64 = ("IBBHQQ", (0, 1, 2, 3, 4, 5))
+_TABLES = frozenset({_SHT_NULL, SHT_SYMTAB, _SHT_STRTAB, SHT_SYMTAB_SHNDX})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,7 @@ class _Symbol:
     @property
     def short_name(self) -> str:
         """The name; a local symbol's without its number."""
-        return _NUMBERED.sub("", self.name) if self.st_info >> 4 == _STB_LOCAL else self.name
+        return _NUMBERED.sub("", self.name) if self.st_info >> 4 == STB_LOCAL else self.name
 
     def key(self) -> tuple[Any, ...]:
         """Return all fields of the symbol."""
@@ -237,110 +240,58 @@ class _ElfReader:
     """Reader of one ELF object; see this module's docstring for what is compared."""
 
     def __init__(self, data: Buffer, ignored: frozenset[str]) -> None:
-        self._data = memoryview(data)
-        table = elf_table(data)
-        if table.linked:
+        self._elf = elf = ElfObject(data)
+        e_type, e_machine, _, _, _, _, e_flags, *_ = elf.header
+        if e_type != _ET_REL:
             raise UnsupportedError("expected a relocatable object, found a linked file", offset=16)
-        self._order = "<" if data[5] == 1 else ">"
-        self._wide = data[4] == 2
-        self._headers = list(table.layout.section_header.iter_unpack(table.headers))
-        e_type, e_machine, _, _, _, _, e_flags, *_ = table.layout.header.unpack_from(data)
-        self._machine = e_machine
         self._header = (data[4], data[5], data[7], e_type, e_machine, e_flags)
-        names = self._bytes_of(table.e_shstrndx) if self._headers else b""
-        self._names = [_string(names, header[0]) for header in self._headers]
+        self._names = [_text(elf.name(number)) for number in range(len(elf.headers))]
         # The sections that are compared, and the position of each among them.
-        kept = [number for number in range(len(self._headers)) if self._is_kept(number, ignored)]
+        kept = [number for number in range(len(elf.headers)) if self._is_kept(number, ignored)]
         self._places = {number: place for place, number in enumerate(kept)}
-        self._symbols = self._read_symbols()
+        self._symbols = [self._read_symbol(*values) for values in elf.rows]
 
     def read(self) -> _Object:
         """Return the object as it is compared."""
-        symbols = tuple(symbol.key() for symbol in self._symbols[1:] if not self._is_left_out(symbol))
+        symbols = tuple(symbol.key() for symbol in self._symbols[1:] if symbol.place != _LEFT_OUT)
         return _Object(self._header, tuple(self._part(number) for number in self._places), symbols)
 
-    def _is_left_out(self, symbol: _Symbol) -> bool:
-        return symbol.place == _LEFT_OUT
-
     def _is_kept(self, number: int, ignored: frozenset[str]) -> bool:
-        sh_type, sh_info = self._headers[number][1], self._headers[number][7]
+        sh_type, sh_info = self._elf.headers[number][1], self._elf.headers[number][7]
         if sh_type in _TABLES or self._names[number] in ignored:
             return False
-        relocates = sh_type in (_SHT_REL, _SHT_RELA) and sh_info < len(self._names)
+        relocates = sh_type in (SHT_REL, SHT_RELA) and sh_info < len(self._names)
         return not (relocates and self._names[sh_info] in ignored)
 
-    def _bytes_of(self, number: int) -> bytes:
-        return bytes(self._content(number))
-
-    def _content(self, number: int) -> memoryview:
-        if number >= len(self._headers):
-            raise FormatError(f"a reference to section {number}, but there are {len(self._headers)}", offset=0)
-        _, sh_type, _, _, sh_offset, sh_size, *_ = self._headers[number]
-        if sh_type == _SHT_NOBITS:
-            return memoryview(b"")
-        if sh_offset + sh_size > len(self._data):
-            raise TruncatedError(
-                f"section {number} is {sh_size} bytes at {sh_offset}, but the file ends at {len(self._data)}",
-                offset=sh_offset,
-            )
-        return self._data[sh_offset : sh_offset + sh_size]
-
-    def _read_symbols(self) -> list[_Symbol]:
-        number = next((number for number, header in enumerate(self._headers) if header[1] == _SHT_SYMTAB), None)
-        if number is None:
-            return []
-        form, order = _SYMBOL_64 if self._wide else _SYMBOL_32
-        entry = struct.Struct(self._order + form)
-        content = self._content(number)
-        if len(content) % entry.size:
-            message = f"a symbol table of {len(content)} bytes, expected a multiple of {entry.size}"
-            raise FormatError(message, offset=self._headers[number][4])
-        strings = self._bytes_of(self._headers[number][6])
-        extended = self._extended_indexes(number)
-        found = []
-        for index, values in enumerate(entry.iter_unpack(content)):
-            st_name, st_info, st_other, st_shndx, st_value, st_size = (values[at] for at in order)
-            if st_shndx == _SHN_XINDEX and index < len(extended):
-                st_shndx = extended[index]
-            elif st_shndx >= _SHN_LORESERVE or st_shndx == 0:
-                found.append(_Symbol(_string(strings, st_name), st_info, st_other, f"#{st_shndx:x}", st_value, st_size))
-                continue
-            name = _string(strings, st_name)
-            if st_info & 15 == _STT_SECTION and st_shndx < len(self._names):
-                name = self._names[st_shndx]
-            place = self._places.get(st_shndx, _LEFT_OUT)
-            found.append(_Symbol(name, st_info, st_other, place, st_value, st_size))
-        return found
-
-    def _extended_indexes(self, table: int) -> tuple[int, ...]:
-        for number, header in enumerate(self._headers):
-            if header[1] == _SHT_SYMTAB_SHNDX and header[6] == table:
-                return self._words(number)
-        return ()
-
-    def _words(self, number: int) -> tuple[int, ...]:
-        content = self._content(number)
-        return struct.unpack_from(f"{self._order}{len(content) // 4}I", content)
+    def _read_symbol(self, st_name: int, st_info: int, st_other: int, section: int, value: int, size: int) -> _Symbol:
+        if st_info & 15 == STT_SECTION and section > 0:
+            name = self._names[section]
+        else:
+            name = _text(string_at(self._elf.strings, st_name))
+        place = self._places.get(section, _LEFT_OUT) if section > 0 else f"#{section & 0xFFFF:x}"
+        return _Symbol(name, st_info, st_other, place, value, size)
 
     def _part(self, number: int) -> _Part:
-        _, sh_type, sh_flags, _, _, sh_size, sh_link, sh_info, sh_addralign, sh_entsize = self._headers[number]
+        _, sh_type, sh_flags, _, _, sh_size, sh_link, sh_info, sh_addralign, sh_entsize = self._elf.headers[number]
         name = self._names[number]
-        executable = _SHF_ALLOC | _SHF_EXECINSTR
+        executable = _SHF_ALLOC | SHF_EXECINSTR
         is_code = sh_flags & executable == executable
         linked = self._places.get(sh_link) if sh_flags & _SHF_LINK_ORDER else None
         flags = sh_flags & ~_SHF_INFO_LINK
         kind: tuple[Any, ...] = (sh_type, flags, sh_addralign, sh_entsize, "" if linked is None else linked)
-        content = self._content(number)
-        if sh_type in (_SHT_REL, _SHT_RELA):
-            target = self._headers[sh_info] if sh_info < len(self._headers) else (0,) * 10
+        content = self._elf.content(number)
+        if sh_type in (SHT_REL, SHT_RELA):
+            target = self._elf.headers[sh_info] if sh_info < len(self._elf.headers) else (0,) * 10
             is_code = target[2] & executable == executable
-            relocations = list(self._relocations(number))
-            full = tuple((offset, r_type, addend, *symbol.key()) for offset, r_type, addend, symbol in relocations)
-            short = tuple((offset, r_type, addend, symbol.short_name) for offset, r_type, addend, symbol in relocations)
+            found = [
+                (at, kind, addend, self._symbol(one)) for at, kind, one, *addend in self._elf.relocations_in(number)
+            ]
+            full = tuple((offset, r_type, *addend, *symbol.key()) for offset, r_type, addend, symbol in found)
+            short = tuple((offset, r_type, *addend, symbol.short_name) for offset, r_type, addend, symbol in found)
             kind = (*kind, self._places.get(sh_info, ""))
             return _Part(name, is_code, kind, len(full), b"", full, short)
         if sh_type == _SHT_GROUP:
-            flag, *members = self._words(number) or (0,)
+            flag, *members = self._elf.words(number) or (0,)
             named: list[_Reference] = [(0, flag, self._symbol(sh_info).name)]
             named += [(4 * at, self._places[member]) for at, member in enumerate(members, 1) if member in self._places]
             return _Part(name, False, kind, 0, b"", tuple(named))
@@ -353,31 +304,6 @@ class _ElfReader:
         if index >= len(self._symbols):
             raise FormatError(f"a reference to symbol {index}, but there are {len(self._symbols)}", offset=0)
         return self._symbols[index]
-
-    def _relocations(self, number: int) -> Iterator[tuple[int, int, int, _Symbol]]:
-        with_addend = self._headers[number][1] == _SHT_RELA
-        form = ("QQq" if with_addend else "QQ") if self._wide else ("IIi" if with_addend else "II")
-        entry = struct.Struct(self._order + form)
-        content = self._content(number)
-        if len(content) % entry.size:
-            message = f"relocations of {len(content)} bytes, expected a multiple of {entry.size}"
-            raise FormatError(message, offset=self._headers[number][4])
-        shift = 32 if self._wide else 8
-        swapped = self._machine == _EM_MIPS and self._wide and self._order == "<"
-        for r_offset, r_info, *addend in entry.iter_unpack(content):
-            if swapped:  # MIPS stores the symbol first, in either byte order
-                r_info = (r_info & 0xFFFF_FFFF) << 32 | r_info >> 32
-            r_type = r_info & ((1 << shift) - 1)
-            yield r_offset, r_type, addend[0] if addend else 0, self._symbol(r_info >> shift)
-
-
-def _string(table: bytes, offset: int) -> str:
-    end = table.find(b"\0", offset)
-    if end < 0:
-        if offset == 0:  # no string table
-            return ""
-        raise FormatError(f"a name is at {offset}, outside its string table", offset=0)
-    return table[offset:end].decode("utf-8", "backslashreplace")
 
 
 def _ulebs(content: Buffer) -> Iterator[tuple[int, int]]:

@@ -10,15 +10,11 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-from mlgo_corpus.errors import FormatError
 from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.objects.elf import SHF_EXECINSTR, STB_LOCAL, STT_FUNC, ElfObject, string_at
 from mlgo_corpus.formats.objects.footprints import iter_unwinding
-from mlgo_corpus.formats.objects.littleelf import SHN_LORESERVE, SHT_SYMTAB, LittleElf, string_at
 
-_SHF_EXECINSTR: Final = 4
 _SHF_STRINGS: Final = 0x20
-_STT_FUNC: Final = 2
-_STB_LOCAL: Final = 0
 # How long the chains of calls are in which functions are compared: those that are alike and call each other are small.
 _DEPTH: Final = 3
 _LONGEST_STRING: Final = 256
@@ -34,24 +30,21 @@ def folding_classes(data: Buffer) -> dict[str, int]:
     Raises:
         FormatError: the data is no object, or damaged.
     """
-    elf = LittleElf.of(data)
-    table = None if elf is None else next((n for n, row in enumerate(elf.headers) if row[1] == SHT_SYMTAB), None)
-    return {} if elf is None or table is None else _Functions(elf, table).classes()
+    elf = ElfObject.little64(data)
+    return {} if elf is None else _Functions(elf).classes()
 
 
 class _Functions:
     """The functions of an object that have a section to themselves."""
 
-    def __init__(self, elf: LittleElf, table: int) -> None:
+    def __init__(self, elf: ElfObject) -> None:
         self._elf = elf
-        self._symbols = elf.symbols_in(table).tolist()
-        self._strings = bytes(elf.content(elf.headers[table][6]))
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, list[str]] = {}
         shared = {place[0] for place, _, has_pads in iter_unwinding(elf) if has_pads}
-        for name, info, _, section, value, size in self._symbols:
-            if info & 15 == _STT_FUNC and 0 < section < len(elf.headers) and elf.headers[section][2] & _SHF_EXECINSTR:
-                text = string_at(self._strings, name).decode("utf-8", "surrogateescape")
+        for name, info, _, section, value, size in elf.rows:
+            if info & 15 == STT_FUNC and section > 0 and elf.headers[section][2] & SHF_EXECINSTR:
+                text = string_at(elf.strings, name).decode("utf-8", "surrogateescape")
                 self._names.setdefault(section, []).append(text)
                 if value or not size:
                     shared.add(section)
@@ -67,7 +60,7 @@ class _Functions:
             parts = [bytes(self._elf.content(section))]
             called[section] = []
             if section in relocations:
-                for offset, kind, symbol, addend in self._elf.relocations_in(relocations[section]).tolist():
+                for offset, kind, symbol, addend in self._elf.relocations_in(relocations[section]):
                     function, other = self._target(kind, symbol, addend)
                     parts += (b"%d %d" % (offset, kind), other)
                     if function:
@@ -85,13 +78,11 @@ class _Functions:
 
     def _target(self, kind: int, symbol: int, addend: int) -> tuple[int, bytes]:
         """Return the section of the function that a relocation refers to, or else 0 and what tells it from others."""
-        if symbol >= len(self._symbols):
-            raise FormatError(f"a relocation refers to symbol {symbol} of {len(self._symbols)}", offset=0)
-        name, info, _, section, value, _ = self._symbols[symbol]
+        name, info, _, section, value, _ = self._elf.symbol(symbol)
         if section in self._names:
             return section, b"%d" % addend
-        if info >> 4 != _STB_LOCAL or not 0 < section < min(SHN_LORESERVE, len(self._elf.headers)):
-            return 0, b"name%d " % addend + string_at(self._strings, name)
+        if info >> 4 != STB_LOCAL or section <= 0:
+            return 0, b"name%d " % addend + string_at(self._elf.strings, name)
         if self._elf.headers[section][2] & _SHF_STRINGS:
             begin = value + addend + (_TO_NEXT if kind == _R_X86_64_PC32 else 0)
             text = bytes(self._elf.content(section)[begin : begin + _LONGEST_STRING])

@@ -16,12 +16,10 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.objects.littleelf import SHN_LORESERVE, LittleElf
+from mlgo_corpus.formats.objects.elf import ElfObject
 from mlgo_corpus.formats.objects.objfile import Container, identify_container
-from mlgo_corpus.formats.objects.symbols import Symbol, parse_symbols
+from mlgo_corpus.formats.objects.symbols import Symbol, elf_symbols, parse_symbols
 
 _FRAMES: Final = b".eh_frame"
 _LANDING_PADS: Final = b".gcc_except_table"
@@ -71,12 +69,13 @@ def function_footprints(data: Buffer, names: Mapping[str, str] | None = None) ->
     names = names or {}
     found: dict[str, int] = {}
     places: dict[tuple[int, int], str] = {}
-    symbols = filter(_is_function, parse_symbols(data))
+    elf = ElfObject.little64(data)
+    symbols = filter(_is_function, parse_symbols(data) if elf is None else elf_symbols(elf))
     for symbol in sorted(symbols, key=lambda symbol: (symbol.name not in names, symbol)):
         name = names.get(symbol.name, symbol.name)
         if places.setdefault((symbol.section, symbol.value), name) == name:
             found[name] = found.get(name, 0) + symbol.size
-    if (elf := LittleElf.of(data)) is not None:
+    if elf is not None:
         for place, size, _ in iter_unwinding(elf):
             if (owner := places.get(place)) is not None:
                 found[owner] += size
@@ -87,26 +86,17 @@ def _is_function(symbol: Symbol) -> bool:
     return symbol.is_code and symbol.size > 0
 
 
-def iter_unwinding(elf: LittleElf) -> Iterator[_Unwinding]:
+def iter_unwinding(elf: ElfObject) -> Iterator[_Unwinding]:
     """Yield what each function that has an FDE has for unwinding."""
     pads: dict[int, list[int]] = {}
     frames: list[tuple[int, tuple[int, int], tuple[int, int] | None]] = []
     for target, number in elf.relocations().items():
-        symbols = elf.headers[number][6]
         if not elf.name(target).startswith(_FRAMES):
             continue
-        relocations, entries = elf.relocations_in(number), elf.symbols_in(symbols)
         places = {}
-        if len(relocations) and int(relocations["symbol"].max()) < len(entries):
-            of = entries[relocations["symbol"]]
-            inside = of["section"] < SHN_LORESERVE
-            values = (of["value"].astype(np.int64) + relocations["addend"]).tolist()
-            offsets, sections = relocations["offset"].tolist(), of["section"].tolist()
-            places = {
-                offset: (section, value)
-                for offset, section, value, good in zip(offsets, sections, values, inside.tolist(), strict=True)
-                if good
-            }
+        for offset, _, symbol, addend in elf.relocations_in(number):
+            _, _, _, section, value, _ = elf.symbol(symbol)
+            places[offset] = (section, value + addend)
         for start, length in _records(elf.content(target)):
             function = places.get(start + 8)
             if function is None:  # a CIE, or another object's
@@ -119,7 +109,7 @@ def iter_unwinding(elf: LittleElf) -> Iterator[_Unwinding]:
                 pads.setdefault(pad[0], []).append(pad[1])
     sizes: dict[tuple[int, int], int] = {}
     for section, starts in pads.items():
-        if 0 < section < len(elf.headers) and elf.name(section).startswith(_LANDING_PADS):
+        if section > 0 and elf.name(section).startswith(_LANDING_PADS):
             ordered = sorted(set(starts))
             for start, after in zip(ordered, [*ordered[1:], elf.headers[section][5]], strict=True):
                 sizes[section, start] = max(0, after - start)

@@ -8,9 +8,8 @@ Mach-O   lief         up to the next symbol of the section, or its end: with pad
 COFF     lief         up to the next symbol of the section, or its end: with padding
 =======  ===========  ==========================================================================================
 
-ELF is read here (gabi, chapter 4, "Symbol Table"), as in `mlgo_corpus.formats.objects.objfile`. ``llvm-nm
---print-size`` is the oracle of the tests. Sizes are of code alone: data for unwinding, relocation and debugging is
-not included.
+ELF is read by `mlgo_corpus.formats.objects.elf`. ``llvm-nm --print-size`` is the oracle of the tests. Sizes are of code
+alone: data for unwinding, relocation and debugging is not included.
 """
 
 from __future__ import annotations
@@ -22,14 +21,19 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
+from mlgo_corpus.errors import UnsupportedError
 from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.objects.elf import (
+    SHF_EXECINSTR,
+    STB_LOCAL,
+    STT_FUNC,
+    STT_SECTION,
+    ElfObject,
+    string_at,
+)
 from mlgo_corpus.formats.objects.objfile import (
     Container,
     describe_head,
-    elf_table,
     identify_container,
     load_lief,
     macho_section_name,
@@ -74,7 +78,7 @@ def parse_symbols(data: Buffer) -> tuple[Symbol, ...]:
     """
     container = identify_container(data)
     if container is Container.ELF:
-        return _elf_symbols(data)
+        return elf_symbols(ElfObject(data))
     if container is Container.MACHO:
         parse_objfile(data)  # checks that the tables are complete
         return _macho_symbols(data)
@@ -86,101 +90,28 @@ def parse_symbols(data: Buffer) -> tuple[Symbol, ...]:
 
 # --- ELF
 
-_FIELDS = {
-    1: [("name", "u4"), ("value", "u4"), ("size", "u4"), ("info", "u1"), ("other", "u1"), ("shndx", "u2")],
-    2: [("name", "u4"), ("info", "u1"), ("other", "u1"), ("shndx", "u2"), ("value", "u8"), ("size", "u8")],
-}
-_SHT_SYMTAB = 2
-_SHT_SYMTAB_SHNDX = 18
-_SHN_LORESERVE = 0xFF00
-_SHN_XINDEX = 0xFFFF
-_SHF_EXECINSTR = 4
 _STT_NOTYPE = 0
-_STT_FUNC = 2
-_STT_SECTION = 3
 _STT_FILE = 4
 _STT_GNU_IFUNC = 10
-_STB_LOCAL = 0
 _STB_GLOBAL = 1
+_FUNCTIONS = frozenset({STT_FUNC, _STT_GNU_IFUNC})
+_NO_SYMBOLS = frozenset({STT_SECTION, _STT_FILE})
 _BINDINGS = {0: LOCAL, 1: GLOBAL, 2: WEAK, 10: GLOBAL}
 
 
-class _ElfEntries(NamedTuple):
-    """The symbol table of an ELF file: its entries, the section of each, the sections that hold code, the names."""
-
-    entries: Any
-    sections: Any
-    code: frozenset[int]
-    names: bytes
-    offset: int
-
-    def name(self, at: int) -> str:
-        end = self.names.find(b"\0", at)
-        if end < 0:
-            raise FormatError(f"a symbol's name is at {at}, outside the string table", offset=self.offset)
-        return self.names[at:end].decode("utf-8", "surrogateescape")
-
-
-def _elf_entries(data: Buffer) -> _ElfEntries | None:
-    """Return the symbol table of an ELF file, None if it has none."""
-    table = elf_table(data)
-    headers = list(table.layout.section_header.iter_unpack(table.headers))
-    number = next((n for n, header in enumerate(headers) if header[1] == _SHT_SYMTAB), None)
-    if number is None:
-        return None
-    _, _, _, _, sh_offset, sh_size, sh_link, _, _, sh_entsize = headers[number]
-    order = "<" if data[5] == 1 else ">"
-    entry = np.dtype([(name, order + kind) for name, kind in _FIELDS[data[4]]])
-    if sh_entsize != entry.itemsize:
-        raise FormatError(
-            f"sh_entsize of the symbol table is {sh_entsize}, expected {entry.itemsize}", offset=sh_offset
-        )
-    if sh_link >= len(headers):
-        raise FormatError(f"sh_link of the symbol table is {sh_link}, of {len(headers)} sections", offset=sh_offset)
-    entries = np.frombuffer(_part(data, "symbol table", sh_offset, sh_size // entry.itemsize * entry.itemsize), entry)
-    names = bytes(_part(data, "string table", headers[sh_link][4], headers[sh_link][5]))
-    sections = entries["shndx"].astype(np.int64)
-    for header in headers:
-        if header[1] == _SHT_SYMTAB_SHNDX and header[6] == number:
-            wide = np.frombuffer(_part(data, "section indices", header[4], header[5]), order + "u4")
-            if len(wide) < len(entries):
-                raise FormatError(f"{len(wide)} section indices for {len(entries)} symbols", offset=header[4])
-            extended = sections == _SHN_XINDEX
-            sections[extended] = wide[: len(entries)][extended]
-            sections[~extended & (sections >= _SHN_LORESERVE)] = 0
-            break
-    else:
-        sections[sections >= _SHN_LORESERVE] = 0
-    code = frozenset(n for n, header in enumerate(headers) if header[2] & _SHF_EXECINSTR)
-    return _ElfEntries(entries, sections, code, names, sh_offset)
-
-
-def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
-    table = _elf_entries(data)
-    if table is None:
-        return ()
-    entries, sections = table.entries, table.sections
-    kinds = entries["info"] & 15
-    chosen = np.flatnonzero((sections > 0) & (kinds != _STT_SECTION) & (kinds != _STT_FILE))
-    rows = zip(
-        entries["name"][chosen].tolist(),
-        sections[chosen].tolist(),
-        entries["value"][chosen].tolist(),
-        entries["size"][chosen].tolist(),
-        (entries["info"][chosen] >> 4).tolist(),
-        kinds[chosen].tolist(),
-        strict=True,
-    )
+def elf_symbols(elf: ElfObject) -> tuple[Symbol, ...]:
+    """Return the symbols of an ELF object, as `parse_symbols` does."""
     return tuple(
         Symbol(
-            table.name(at),
+            string_at(elf.strings, at).decode("utf-8", "surrogateescape"),
             section,
             value,
             size,
-            _BINDINGS.get(binding, LOCAL),
-            kind in (_STT_FUNC, _STT_GNU_IFUNC) or (kind == _STT_NOTYPE and size > 0 and section in table.code),
+            _BINDINGS.get(info >> 4, LOCAL),
+            kind in _FUNCTIONS or (kind == _STT_NOTYPE and size > 0 and elf.headers[section][2] & SHF_EXECINSTR > 0),
         )
-        for at, section, value, size, binding, kind in rows
+        for at, info, _, section, value, size in elf.rows
+        if section > 0 and (kind := info & 15) not in _NO_SYMBOLS
     )
 
 
@@ -208,22 +139,13 @@ def linked_names(data: Buffer) -> LinkedNames:
     """
     if identify_container(data) is not Container.ELF:
         raise UnsupportedError(f"expected an ELF object, found {describe_head(data)}", offset=0)
-    table = _elf_entries(data)
-    if table is None:
-        return LinkedNames((), ())
-    bindings = table.entries["info"] >> 4
-    undefined = table.entries["shndx"] == 0
-    defined = np.flatnonzero((bindings != _STB_LOCAL) & ~undefined)
-    needed = np.flatnonzero((bindings == _STB_GLOBAL) & undefined)
-    return LinkedNames(*(tuple(map(table.name, table.entries["name"][at].tolist())) for at in (defined, needed)))
-
-
-def _part(data: Buffer, what: str, offset: int, size: int) -> memoryview:
-    if offset + size > len(data):
-        raise TruncatedError(
-            f"reading the {what}, {size} bytes at {offset}, but the file ends at {len(data)}", offset=offset
-        )
-    return memoryview(data)[offset : offset + size]
+    elf = ElfObject(data)
+    bindings, undefined = elf.symbols["info"] >> 4, elf.symbols["section"] == 0
+    chosen = ((bindings != STB_LOCAL) & ~undefined, (bindings == _STB_GLOBAL) & undefined)
+    names = (elf.symbols["name"][one].tolist() for one in chosen)
+    return LinkedNames(
+        *(tuple(string_at(elf.strings, at).decode("utf-8", "surrogateescape") for at in one) for one in names)
+    )
 
 
 # --- Mach-O and COFF, which have no sizes

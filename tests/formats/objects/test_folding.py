@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,16 @@ def test_what_is_alike_is_what_a_linker_folds(llvm22: Llvm, objects: list[Path])
     first, second = (folding_classes(path.read_bytes()) for path in objects)
     assert not {"_Z7guardedIiEiT_", "_Z7guardedIjEiT_"} & first.keys()
     assert "_Z7guardedIjEiT_" in second
+
+
+def test_machine_that_stores_relocations_in_its_own_way(llvm22: Llvm, compile_c: Callable[..., Path]) -> None:
+    code = (
+        "int a(void); int f(void) { return a() + 1; } int g(void) { return a() + 2; } int h(void) { return a() + 1; }"
+    )
+    data = compile_c(llvm22, code, "--target=mips64el-linux-gnu", "-O1", "-ffunction-sections").read_bytes()
+    classes = folding_classes(data)
+    assert classes.keys() == {"f", "g", "h"}
+    assert classes["f"] == classes["h"] != classes["g"]
 
 
 def test_damage_is_an_error_or_another_answer(objects: list[Path]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.formats.bitcode.functions import function_names, read_functions
+from mlgo_corpus.formats.objects.folding import folding_classes
 from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from tests.conftest import Llvm, run_checked
 
@@ -97,6 +99,31 @@ def test_functions_have_the_names_that_the_compiler_has_for_them(llvm22: Llvm, t
     if target == "x86_64-linux-gnu":
         assert "_ZN3OneC2Ei" not in symbols
         assert named["_ZN3OneC2Ei"] == symbols["_ZN3OneC1Ei"]
+
+
+def function(name: str, code: str) -> str:
+    return f"""
+.section .text.{name},"ax",@progbits
+.globl {name}
+.type {name},@function
+{name}:
+.cfi_startproc
+{code}
+.cfi_endproc
+.size {name},.-{name}
+"""
+
+
+def test_functions_in_sections_whose_numbers_have_more_than_16_bits(
+    llvm22: Llvm, compile_c: Callable[..., Path]
+) -> None:
+    empty = "".join(f'.section .empty,"a",@progbits,unique,{number}\n' for number in range(65_300))
+    functions = function("f", "call g\nret") + function("g", "nop\nret") + function("h", "call g\nret")
+    data = compile_c(llvm22, empty + functions, "--target=x86_64-linux-gnu", name="a.s").read_bytes()
+    # The last of the FDEs is filled up to 24 bytes.
+    assert function_footprints(data) == {"f": 6 + 20, "g": 2 + 20, "h": 6 + 24}
+    classes = folding_classes(data)
+    assert classes["f"] == classes["h"] != classes["g"]
 
 
 def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:
