@@ -410,13 +410,15 @@ def _with_sources(record: CompileRecord, arguments: Sequence[str]) -> CompileRec
 def _looks_like_check(one: Compile) -> bool:
     """Return True for a test of the compiler: source and object are deleted, from a folder that still exists.
 
-    A source that is not a file, such as the ``/dev/null`` of kbuild's tests, is as good as deleted.
+    A source that is not a file, such as the ``/dev/null`` of kbuild's tests, is as good as deleted. Meson deletes the
+    folder, too, as wheels' builds do, but its names tell a test: ``testfile.cpp`` becomes ``output.obj``.
     """
     if os.path.lexists(one.path) or not one.sources:
         return False
     for source in one.sources:
-        path = os.path.join(one.directory, source)
-        if os.path.isfile(path) or not os.path.isdir(os.path.dirname(path)):
+        folder, name = os.path.split(os.path.join(one.directory, source))
+        is_of_meson = name.startswith("testfile.") and os.path.basename(one.output) == "output.obj"
+        if os.path.isfile(os.path.join(folder, name)) or not (is_of_meson or os.path.isdir(folder)):
             return False
     return True
 

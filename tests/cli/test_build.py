@@ -372,6 +372,15 @@ def test_a_build_in_a_folder_that_is_deleted_afterwards(llvm22: Llvm, work: Path
     assert Corpus.open(tmp_path / "corpus").names == ("temporary/one.o", "temporary/two.o")
 
 
+def test_what_meson_tries_in_a_folder_of_its_own_is_a_check(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    tried = "mkdir ../tried && cp one.cpp ../tried/testfile.cpp && cd ../tried"
+    compiled = "c++ $PWD/testfile.cpp -o $PWD/output.obj -c -std=c++20 && rm -r ../tried"
+    write(work, {"one.cpp": "int one(void) { return 1; }\n"})
+    report = build_json(work, llvm22, "--", "sh", "-c", f"({tried} && {compiled}) && c++ -c one.cpp")
+    assert (report["compiles"], report["checks"]) == (1, 1)
+    assert Corpus.open(tmp_path / "corpus").names == ("one.o",)
+
+
 def test_a_command_that_only_configures(llvm22: Llvm, work: Path) -> None:
     write(work, {"configure": "echo 'int main(void) { return 0; }' >conftest.c; cc -c conftest.c; rm conftest.*\n"})
     done = build(work, llvm22, "--", "sh", "./configure")
