@@ -162,8 +162,9 @@ def query_of_objects(policies: Sequence[PolicySizes], place: str) -> str:
     table = sql_text(place)
     known = [one for one in policies if one.trained is not None]
     failing = [one for one in policies if one.failed]
+    has_headline = any(one.objects.modules for one in policies)
     # Who was trained on all, or fails everywhere, takes nothing from the others.
-    some = [one for one in known if one.objects.modules] or known
+    some = [one for one in known if one.objects.modules or not has_headline]
     partly = [one for one in failing if one.failed < one.modules]
     left_out = [
         *_condition("trained", known, some),

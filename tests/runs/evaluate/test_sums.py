@@ -82,6 +82,7 @@ def test_the_query_sums_up_the_modules_of_the_headline(tmp_path: Path) -> None:
         (two, {"two": 123}),
         (one + two, {"one": 94, "two": 83}),
         (one + two + everything, {"one": 94, "two": 83}),
+        (one + everything, {"one": 102}),
         (one + two + none, {"one": 94, "two": 83, "none": None}),
         (everything, {}),
     ):
