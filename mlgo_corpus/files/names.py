@@ -31,6 +31,7 @@ _MAX_NAME_BYTES = 1000
 MAX_COMPONENTS = 200
 """The most components of a name or a path from a corpus: Python makes and walks folders by a call for each."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_PERCENT = re.compile("%([01][0-9A-F]|7F|[89A-F][0-9A-F])")
 _RESERVED_FOLDERS = frozenset({MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME, STATE_FOLDER})
 
 
@@ -103,6 +104,11 @@ def _percent(match: re.Match[str]) -> str:
     escaped_byte = "\udc80" <= match[0] <= "\udcff"
     encoded = match[0].encode("utf-8", "surrogateescape" if escaped_byte else "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in encoded)
+
+
+def unescaped_name(name: str) -> str:
+    """Return a module's name with the bytes that `safe_module_name` wrote as ``%XX``."""
+    return _PERCENT.sub(lambda match: os.fsdecode(bytes.fromhex(match[1])), name)
 
 
 def numbered_name(name: str, number: int) -> str:

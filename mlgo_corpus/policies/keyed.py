@@ -18,6 +18,7 @@ from mlgo_corpus.dataset.observations import column_names, rows_of_batch
 from mlgo_corpus.dataset.rows import DatasetRows, open_rows
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import folder_with, read_note
+from mlgo_corpus.files.names import unescaped_name
 from mlgo_corpus.files.regular import digest_of_file
 from mlgo_corpus.files.text import name_hash, os_reason, printable, several
 from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
@@ -172,7 +173,7 @@ class DecisionTable:
     """The decisions of a dataset, for a program that looks them up without Python.
 
     ``data`` is a digest of what follows, 16 letters, and words of 64 bits of this machine: the number of modules and
-    that of decisions; of each module the hash of its name (FNV-1a), its first decision and how many it has, sorted by
+    that of decisions; of each module the hash of its path (FNV-1a), its first decision and how many it has, sorted by
     hash; the decisions. One is the hash of its key, with the decision in place of the lowest bit; those of a module are
     sorted. To hash a key is to `_stir` the words of its features, each filled up with zeros, and at last its number
     among equals.
@@ -222,7 +223,8 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
         tensors = np.concatenate(list(_iter_tensors(rows, place)))
         hashes = _hashes_of_keys(tensors, spans)
         parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
-        index += [(name_hash(name), first, len(hashes)) for name in names[module]]
+        paths = {path for name in names[module] for path in (name, unescaped_name(name))}  # the file may have the %XX
+        index += [(name_hash(path), first, len(hashes)) for path in paths]
         first += len(hashes)
     head = np.array([len(index), first], np.uint64)
     data = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts]).tobytes()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mlgo_corpus import Corpus
 from mlgo_corpus.corpus.folder import Module, remove_module_files, write_manifest
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.files.names import NameRegistry, checked_name, numbered_name, safe_module_name
+from mlgo_corpus.files.names import NameRegistry, checked_name, numbered_name, safe_module_name, unescaped_name
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,10 @@ def test_any_text_gives_a_name_that_can_be_a_file(text: str) -> None:
     assert all(len((part + ".thinlto.bc").encode()) <= 255 for part in parts)
     assert "\0" not in name
     assert safe_module_name(name) == name
+
+
+def test_a_name_tells_the_bytes_of_its_path() -> None:
+    assert unescaped_name("a%0A/%FF%C3b%41%7F.o") == "a\n/\udcff\udcc3b%41\x7f.o"
 
 
 def test_a_name_has_a_bounded_depth(tmp_path: Path) -> None:
