@@ -157,6 +157,13 @@ class LearnedPolicy:
                 expected = "one number" if self.candidates == 1 else f"one number or {self.candidates}"
                 raise FormatError(f"features: {spec.name}: expected {expected}, found {spec.element_count}")
 
+    def __eq__(self, other: object) -> bool:
+        """Return True for a policy of the same name that decides by the same."""
+        return self.digest == other.digest if isinstance(other, LearnedPolicy) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     @property
     def candidates(self) -> int:
         """How many candidates are scored for one decision: 1, except for eviction."""
@@ -257,7 +264,7 @@ class LearnedPolicy:
         return common_json(self, own)
 
     def save(self, folder: Path | str, *, force: bool = False) -> None:
-        """Write the policy as a folder, whole or not at all; equal policies give equal bytes.
+        """Write the policy as a folder, whole or not at all; the same policy gives the same bytes.
 
         Args:
             folder: the folder to write.

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import pickle
 import re
 import zipfile
 from collections.abc import Callable
@@ -51,6 +52,8 @@ def test_what_is_saved_is_loaded(kind: str, tmp_path: Path) -> None:
     policy.save(tmp_path / "second")
     loaded = load_policy(tmp_path / "first")
     assert loaded.as_json() == policy.as_json()
+    assert {loaded, policy, pickle.loads(pickle.dumps(policy))} == {policy}
+    assert policy not in (replace(policy, name="other-1.0"), replace(policy, threshold=9.0), "other")
     assert (loaded.digest, loaded.card, loaded.training) == (policy.digest, "# A card\n", {"modules": 3})
     loaded.save(tmp_path / "third")
     names = sorted(os.listdir(tmp_path / "first"))
