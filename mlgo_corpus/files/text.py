@@ -38,8 +38,8 @@ def name_hash(name: str) -> int:
 
 
 def several(values: Iterable[Text] | Text) -> list[Text]:
-    """Return a list; a single string or path becomes a list of one, not of its characters."""
-    return [values] if isinstance(values, str | Path) else list(values)
+    """Return a list; a single value, such as a string or a path, becomes a list of one, not of its characters."""
+    return [values] if isinstance(values, str | Path) or not isinstance(values, Iterable) else list(values)
 
 
 def command_words(command: Iterable[str] | str, option: str) -> tuple[str, ...]:

@@ -231,10 +231,12 @@ def test_one_policy_and_one_dataset_need_no_list(chain: Chain) -> None:
     how: dict[str, Any] = {"compiler": chain.compiler, "cache": chain.cache, "link": False}
     (found,) = evaluate_corpus(chain.others, chain.folder / "alone-sizes", policies=report.output, **how).policies
     assert (found.policy, found.objects.modules) == ("alone", 2)
-    with pytest.raises(
-        UsageError, match=r"policy: expected a name, such as module:attribute, found .*<lambda>; a Tracer"
-    ):
-        evaluate_corpus(chain.others, chain.folder / "no", policies=[lambda _: 1], **how)  # type: ignore[list-item]
+    wrong: Any
+    for wrong in ([print], print):
+        with pytest.raises(
+            UsageError, match=r"policy: expected a name, such as module:attribute, found print; a Tracer"
+        ):
+            evaluate_corpus(chain.others, chain.folder / "no", policies=wrong, **how)
 
 
 def in_c(dataset: Path, copy: Path) -> Path:
