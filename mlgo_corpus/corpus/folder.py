@@ -225,10 +225,11 @@ class Corpus:
             self._known = frozenset(self.names)
         return (item.name if isinstance(item, Module) else item) in self._known
 
-    def __getitem__(self, name: str) -> Module:
-        if name not in self:
-            raise KeyError(name)
-        return self._module(name)
+    def __getitem__(self, item: Module | str) -> Module:
+        """Return the module of a name; a module of the corpus is itself one."""
+        if item not in self:
+            raise KeyError(item)
+        return self._module(item.name if isinstance(item, Module) else item)
 
     def modules(self, names: Iterable[str]) -> Iterator[Module]:
         """Yield modules by names that are the corpus's, without looking whether they are."""

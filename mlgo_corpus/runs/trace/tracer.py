@@ -22,6 +22,7 @@ from mlgo_corpus.compilers.choose import AUTO, choose_compiler, ways_of
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.walls import close_launchers
+from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
@@ -174,11 +175,11 @@ class Tracer:
         """List the corpus's modules."""
         return tuple(module.name for module in self.corpus)
 
-    def trace(self, module: str, *, policy: Any = None, log: bool = False) -> Traced:
+    def trace(self, module: Module | str, *, policy: Any = None, log: bool = False) -> Traced:
         """Compile a module plainly (unless that is known) and with the policy, and tell what came of it.
 
         Args:
-            module: its name in the corpus.
+            module: it, or its name in the corpus.
             policy: another one than the tracer's, for this run alone.
             log: whether the training log is wanted, too.
 
@@ -190,14 +191,19 @@ class Tracer:
         return self._trace(module, *self._with(policy), log=log)
 
     def map(
-        self, names: Iterable[str] | str, policy: Any = None, *, jobs: int | None = None, log: bool = False
+        self,
+        names: Iterable[Module | str] | Module | str,
+        policy: Any = None,
+        *,
+        jobs: int | None = None,
+        log: bool = False,
     ) -> Iterator[Traced]:
         """Trace several modules at a time, in threads; yield their outcomes in the order of the names.
 
         What ends early, by ``break`` or by an exception, ends its compilers.
 
         Args:
-            names: of modules in the corpus; a single one is one name.
+            names: modules of the corpus, or their names; a single one will do.
             policy: another one than the tracer's; a policy object is asked by one run after the other.
             jobs: compilers at a time; by default the CPUs this process may use.
             log: whether the training logs are wanted, too.
@@ -217,7 +223,7 @@ class Tracer:
             pool = ThreadPoolExecutor(threads, "tracer")
             begun: deque[Future[Traced]] = deque()
             try:
-                for name in [names] if isinstance(names, str) else names:
+                for name in [names] if isinstance(names, Module | str) else names:
                     begun.append(pool.submit(self._trace, name, settings, one, log=log))
                     if len(begun) > _AHEAD * threads:
                         yield result_of(begun.popleft())
@@ -253,15 +259,16 @@ class Tracer:
             raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
         return replace(self._settings, policy=name, make=make, made=_learned(policy), via=ways[0]), one
 
-    def _trace(self, module: str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
+    def _trace(self, module: Module | str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:
             found = self.corpus[module]
         except KeyError:
-            raise CorpusError("there is no such module in the corpus", module) from None
+            name = module.name if isinstance(module, Module) else module
+            raise CorpusError("there is no such module in the corpus", name) from None
         number = next(self._numbers)
         with self._turn_of(_named_one(settings) if one is None else one):
             traced = TraceJob(replace(settings, names=log)).run(TraceItem(number, found))
-        row = traced.row._replace(project=self._labels.project(module), split=self._labels.side(module))
+        row = traced.row._replace(project=self._labels.project(found.name), split=self._labels.side(found.name))
         if traced.log is None:
             return Traced(row, traceback=traced.traceback)
         path = self._work / traced.log

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,8 @@ def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, cache: Path, 
     with Tracer(corpus, llvm22.clang, cache=cache) as tracer:
         with pytest.raises(CorpusError, match=r"^x: "):
             tracer.trace("x")
+        with pytest.raises(CorpusError, match=r"^x: "):
+            tracer.trace(replace(tracer.corpus["lua/ltable.o"], name="x"))
         with pytest.raises(
             UsageError, match="policy: expected a name, a function, or an object with a method advise; found a int"
         ):
@@ -252,4 +255,7 @@ def test_a_path_or_a_single_name_will_do(llvm22: Llvm, corpus: Path, cache: Path
     LearnedPolicy("none-1.0", "inlining", (TensorSpec("cost_estimate"),), Rule(-1.0, (0.0,))).save(tmp_path / "none")
     with Tracer(corpus, llvm22.clang, policy=tmp_path / "none", cache=cache) as tracer:
         (one,) = tracer.map("lua/ltable.o")
+        module = tracer.corpus["lua/ltable.o"]
+        (again,) = tracer.map(module)
+        assert tracer.trace(module).row.text_size == again.row.text_size == one.row.text_size
         assert one.row.text_size == tracer.trace("lua/ltable.o", policy="never").row.text_size
