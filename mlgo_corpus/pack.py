@@ -240,7 +240,7 @@ class _Packing:
                 continue
             part = f"part-{number:05d}.parquet"
             yield PartTask(
-                root=self.corpus.path.absolute(),
+                root=self.corpus.path,
                 names=self.names[first:after],
                 rows=None if rows is None else rows[first:after],
                 has_thinlto=self.corpus.has_thinlto,

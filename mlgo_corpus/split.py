@@ -343,10 +343,10 @@ class _Split:
             for side, name in enumerate(SIDES)
         }
         sizes = dict.fromkeys(SIDES, 0)
-        with writing(folder), whole_files(folder / MODULES_NAME) as files:
+        with writing(self.corpus.location), whole_files(folder / MODULES_NAME) as files:
             there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
             if there and there != wanted and not force:
-                raise UsageError(f"{folder}: has another split already; `force` replaces it")
+                raise UsageError(f"{self.corpus.location}: has another split already; `force` replaces it")
             for path in there:  # the sides of two splits overlap, so no old one may remain
                 files.remove(path)
             self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)

@@ -188,8 +188,8 @@ class Corpus:
     """A corpus folder opened for reading: the manifest's settings, and its modules in order.
 
     Attributes:
-        path: the folder; for a corpus behind a URL only its name is meaningful.
-        place: the folder, or the place behind the URL.
+        path: the folder, absolute; for a corpus behind a URL only its name is meaningful.
+        place: the folder as it was named, or the place behind the URL.
         location: the path or the URL, to be shown.
         names: the modules' names, in the manifest's order.
         has_thinlto: whether modules have a ThinLTO index.
@@ -203,7 +203,7 @@ class Corpus:
     packed: ClassVar[bool] = False
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
-        self.path = path
+        self.path = path.absolute()  # modules are read late, by then perhaps from another working directory
         self.place: Place = path
         self.location = str(path)
         self.names: tuple[str, ...] = tuple(manifest["modules"])
@@ -240,7 +240,7 @@ class Corpus:
 
     def on_this_machine(self) -> tuple[Path, ...]:
         """Return the paths that a worker on another machine must find; none for a corpus behind a URL."""
-        return (self.path.absolute(),)
+        return (self.path,)
 
     def _module(self, name: str) -> Module:
         return Module(self.path, name, self.has_thinlto, self.global_command_override, self.linked)
@@ -248,7 +248,7 @@ class Corpus:
     @property
     def name(self) -> str:
         """The name of the corpus's folder."""
-        return os.path.basename(os.path.abspath(self.path))
+        return os.path.basename(os.path.normpath(self.path))
 
     @property
     def shown(self) -> Path | str:
@@ -286,7 +286,7 @@ class Corpus:
         from mlgo_corpus.files.tables import read_metadata
 
         try:
-            return read_metadata(self.place / MODULES_NAME)
+            return read_metadata(self.path / MODULES_NAME)
         except CorpusError:  # a corpus of other tools has no such table, or it is damaged
             return {}
 

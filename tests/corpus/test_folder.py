@@ -178,6 +178,16 @@ def test_modules_pickle_as_paths(tmp_path: Path) -> None:
     assert len(pickle.loads(pickled)[0].bitcode()) == 1_000_004
 
 
+def test_modules_are_found_from_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    upstream_corpus(tmp_path / "there")
+    monkeypatch.chdir(tmp_path)
+    corpus = Corpus.open("there")
+    monkeypatch.chdir("/")
+    assert corpus["lib/f.o"].bitcode() == b"BC\xc0\xdelib/f.o"
+    assert (corpus.location, corpus.shown, corpus.name) == ("there", Path("there"), "there")
+
+
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b", "", "a\0b"])
 def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
     module = Module(tmp_path, name)

@@ -40,7 +40,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.overtime import Overtime, end_after
-from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
+from mlgo_corpus.policies.policy import Policy, decides, named_object, policy_folder, try_policy
 from mlgo_corpus.runs.functions.copies import copies_for
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceItem, TraceJob, TraceSettings, calls_of
@@ -341,8 +341,8 @@ def _learned(policy: Any) -> LearnedPolicy | None:
 
 def _named(policy: Any) -> tuple[str, Callable[[], Any] | None, object]:
     """Return a policy's name; what makes it where it cannot be found by that name; and itself if it is one object."""
-    if isinstance(policy, str | Path):
-        return str(policy), None, None
+    if isinstance(policy, str | Path):  # its folder is read again for each run, wherever this process is by then
+        return str(policy_folder(str(policy)) or policy), None, None
     title = getattr(policy, "__qualname__", type(policy).__qualname__)
     if decides(policy):
         return title, lambda: policy, policy if isinstance(policy, Policy) else None

@@ -371,6 +371,17 @@ def test_a_module_is_written_where_a_compiler_finds_it(small: Path, tmp_path: Pa
     assert not (tmp_path / "other").exists()
 
 
+def test_rows_are_found_from_another_working_directory(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_corpus(small, tmp_path / "packed")
+    monkeypatch.chdir(tmp_path)
+    corpus = Corpus.open("packed")
+    monkeypatch.chdir("/")
+    assert corpus["d1/m3.o"].command() == ("-cc1", "-DN=3")
+    assert corpus.location == "packed"
+
+
 def test_the_times_of_files_tell_a_corpus_without_a_digest_from_others(small: Path, tmp_path: Path) -> None:
     shutil.copy(PROBE_DATA / "llvm-19.bc", small / "d0/m0.o.bc")
     (small / "d1/m1.o.cmd").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -251,11 +252,16 @@ def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, cache: Path, 
             late()
 
 
-def test_a_path_or_a_single_name_will_do(llvm22: Llvm, corpus: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_path_or_a_single_name_will_do(
+    llvm22: Llvm, corpus: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     LearnedPolicy("none-1.0", "inlining", (TensorSpec("cost_estimate"),), Rule(-1.0, (0.0,))).save(tmp_path / "none")
-    with Tracer(corpus, llvm22.clang, policy=tmp_path / "none", cache=cache) as tracer:
+    monkeypatch.chdir(tmp_path)
+    with Tracer(os.path.relpath(corpus), llvm22.clang, policy=Path("none"), cache=cache) as tracer:
+        monkeypatch.chdir("/")  # paths are of the folder in which they were named
         (one,) = tracer.map("lua/ltable.o")
         module = tracer.corpus["lua/ltable.o"]
         (again,) = tracer.map(module)
         assert tracer.trace(module).row.text_size == again.row.text_size == one.row.text_size
+        assert one.row.status == "ok"
         assert one.row.text_size == tracer.trace("lua/ltable.o", policy="never").row.text_size
