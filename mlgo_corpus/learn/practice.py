@@ -11,7 +11,9 @@ there, and comes to the same policy: whatever is drawn depends on the seed and t
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -195,8 +197,16 @@ def practise(
         "training": training.key(),
         "validation": watched.key() if validation else None,
     }
-    with writing(work), work_folder(work, key, f"{work}: another mlgo-corpus is training there"):
-        return _Practice(name, data, training, watched, options, work, listener, jobs).run()
+    is_new = not work.exists()
+    try:
+        with writing(work), work_folder(work, key, f"{work}: another mlgo-corpus is training there"):
+            return _Practice(name, data, training, watched, options, work, listener, jobs).run()
+    except UsageError:  # some are known only once each module was compiled
+        if is_new:
+            shutil.rmtree(work, ignore_errors=True)
+            with suppress(OSError):  # others work there, too
+                work.parent.rmdir()
+        raise
 
 
 class _Ground:
@@ -543,6 +553,8 @@ class _Practice:
             first = ground.failed[0]
             what = f"{ground.rollouts.name_of(first)}: {ground.plain[first].detail}"
             yield f"{counted(len(ground.failed), 'module')} cannot be compiled, first {what}"
+        if not self._best:
+            yield "no step did better than the policy that training began with, which is the result: raise `budget`"
         if self._watched is self._ground:
             yield "the curve is of the modules that it learns from: `validation` watches others"
             return

@@ -265,7 +265,10 @@ def test_what_a_validation_corpus_does_not_tell_is_told(ground: Ground) -> None:
     report = ground.train("watched", "es", neurons=0, budget=16, validation=[ground.folder / "in-a"])
     assert {point.changes for point in report.curve} == {(0.0,)}
     assert report.measure == "objects"
-    assert report.hints == (f"{ground.folder / 'in-a'}: the policy changes nothing in it: watch a project in C++",)
+    assert report.hints == (
+        "no step did better than the policy that training began with, which is the result: raise `budget`",
+        f"{ground.folder / 'in-a'}: the policy changes nothing in it: watch a project in C++",
+    )
     assert load_policy(ground.folder / "watched").languages == ("C++",)
     for budget in (1, 5):
         said = rf"^budget {budget}: is less than one step takes: expected at least 6$"
@@ -275,6 +278,7 @@ def test_what_a_validation_corpus_does_not_tell_is_told(ground: Ground) -> None:
         ground.train("nothing", "es", corpora=[ground.folder / "in-c"])
     with pytest.raises(UsageError, match=r"in-b: there is nothing to decide in it$"):
         ground.train("nothing", "es", neurons=0, budget=16, validation=[ground.others, ground.folder / "in-b"])
+    assert [path.name for path in ground.folder.glob("nothing*")] == []
 
 
 @pytest.mark.usefixtures("plain_terminal")
