@@ -1,7 +1,8 @@
 """Write the card of a dataset: a ``README.md`` that describes the folder, and tells Hugging Face how to load it.
 
 Its front matter is YAML with ``configs`` (https://huggingface.co/docs/hub/datasets-manual-configuration): with it
-``datasets.load_dataset(FOLDER)`` returns the observations, ``load_dataset(FOLDER, "modules")`` the table of modules.
+``datasets.load_dataset(FOLDER)`` returns the observations, ``load_dataset(FOLDER, "modules")`` the table of modules;
+of a search's dataset, ``"search"`` and ``"flips"`` are its own tables.
 
 Foreign text, above all names and commands, may contain anything: it is shown as code or as plain text, never as
 Markdown or YAML. The card does not depend on the time or the machine.
@@ -12,10 +13,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.dataset import flips, logtable, tracetable
 from mlgo_corpus.dataset.calls import call_fields, call_meanings
+from mlgo_corpus.dataset.folder import SEARCH_TABLES
 from mlgo_corpus.dataset.logtable import LogReason, LogRow
 from mlgo_corpus.dataset.observations import KEY_MEANINGS, column_names
 from mlgo_corpus.dataset.reasons import TRACE_REASONS
@@ -53,8 +56,10 @@ configs:
   data_files: "contexts.parquet"
 - config_name: modules
   data_files: "modules.parquet"
----
+{searched}---
 """
+
+_SEARCHED = "".join(f'- config_name: {Path(name).stem}\n  data_files: "{name}"\n' for name in SEARCH_TABLES)
 
 
 def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
@@ -71,8 +76,9 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
     """
     task = task_name(header)
     is_trace = about.get("kind") == TRACE_KIND
+    is_search = "objective" in about
     sections = [
-        _FRONT_MATTER.format(task=_TASKS.get(task or "", "other")),
+        _FRONT_MATTER.format(task=_TASKS.get(task or "", "other"), searched=_SEARCHED if is_search else ""),
         "\n".join(_introduction(about, task, is_trace=is_trace)),
         "## Try it\n\nIn this folder, which is not a table itself: `observations`, `contexts.parquet` and\n"
         "`modules.parquet` are.\n",
@@ -87,7 +93,7 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
         "`count`\nof them from `first_row` on. `line` is null but for contexts written in another way than LLVM's.\n",
         "## Modules\n\n`modules.parquet` has a row for each module, also for those that failed.\n",
         markdown_table(("column", "type", "meaning"), _module_columns(is_trace=is_trace)),
-        *(_search(about) if "objective" in about else ()),
+        *(_search(about) if is_search else ()),
         "## Provenance\n",
         "\n".join(_provenance(about)),
     ]

@@ -684,6 +684,8 @@ def test_dataset_json_says_how_it_was_made(found: Found) -> None:
     about = json.loads((found[0] / "dataset.json").read_text())
     assert (about["policy"], about["start"], about["objective"], about["budget"]) == ("search", "default", "linked", 25)
     card = (found[0] / "README.md").read_text()
+    configs = ("flips", "search")  # of Hugging Face's datasets
+    assert all(f'- config_name: {name}\n  data_files: "{name}.parquet"\n' in card for name in configs)
     assert "`flips.parquet` has a row for each other decision that was tried" in card
     assert "| `text_effect` |" in card
     assert "| `found_after` |" in card
