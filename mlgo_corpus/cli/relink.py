@@ -121,7 +121,8 @@ def _show_report(report: RelinkReport) -> None:
         err().print(f"{plain(product)}: {reason}: {plain(in_options(detail))}")
     if report.missing:
         names = ", ".join(map(plain, report.missing_modules))
-        err().print(f"no object of {counted(report.missing, 'module')}, linked as built: {names}")
+        why = "without another object, or joined by something unseen"
+        err().print(f"linked as built: {counted(report.missing, 'module')} {why}: {names}")
     show_hints(report.hints)
 
 

@@ -99,7 +99,8 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
         if partial := max((link.partial for link in one.products), default=0):
             yield CallOut(
                 f"{policy}: {words.counted(partial, 'product')} with objects of the build's own.",
-                "Their modules were not chosen, not compiled, or are not in the corpus. They are in no sum.",
+                "Their modules were not chosen, not compiled, are not in the corpus, or were joined unseen. "
+                "They are in no sum.",
             )
         if (more := one.objects.change or 0.0) > 0:
             yield CallOut(

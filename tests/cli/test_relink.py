@@ -46,7 +46,7 @@ def test_what_is_shown(corpus: Path, tmp_path: Path) -> None:
     assert (
         "gone: refused_option: -Wl,-plugin: it would load code into the linker; --trust-corpus runs it" in done.stderr
     )
-    assert "no object of 1 module, linked as built: main.o" in done.stderr
+    assert "linked as built: 1 module without another object, or joined by something unseen: main.o" in done.stderr
 
     again = CliRunner().invoke(app, [*words, "--json", "--force"])
     report = json.loads(again.stdout)

@@ -285,12 +285,26 @@ def test_products_with_the_build_s_own_objects_are_told_and_not_compared(chain: 
     some = chain.evaluate(chain.others, "some", "never", choice=ModuleChoice(module_filter="p11"))
     assert some.hints == (
         "1 of 1 product not compared, as objects in them are the build's own: their modules were not chosen, not "
-        "compiled, or are not in this corpus",
+        "compiled, are not in this corpus, or were joined unseen",
     )
     told = [(one.failed, one.partial, one.sizes.modules) for one in some.policies[0].products]
     assert (some.exit_code, told) == (0, [(0, 1, 0)] * 2)
     products = pq.read_table(chain.folder / "some" / "products.parquet", filters=[("link", "=", "linked")])
     assert sum(products["missing"].to_pylist()) == 1
+
+
+def test_a_product_of_objects_that_were_joined_unseen_is_not_compared(
+    chain: Chain, llvm22: Llvm, tmp_path: Path
+) -> None:
+    for seed in (1, 2):
+        (tmp_path / f"p{seed}.cpp").write_text(program(seed))
+    join = f"{shutil.which('ld')} -r -o both.o p1.o p2.o"
+    script = f"cd {tmp_path}; c++ -Oz -fPIC -c p1.cpp p2.cpp; {join}; c++ -shared -o lib.so both.o"
+    build_corpus(("sh", "-c", script), tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    report = chain.evaluate(tmp_path / "corpus", "joined", "never")
+    assert [(one.failed, one.partial, one.sizes.modules) for one in report.policies[0].products] == [(0, 1, 0)] * 2
+    products = pq.read_table(chain.folder / "joined" / "products.parquet", filters=[("link", "=", "linked")])
+    assert products["missing"].to_pylist() == [2]
 
 
 def test_a_module_that_cannot_be_compiled_leaves_its_product_compared(chain: Chain) -> None:

@@ -202,7 +202,7 @@ class Evaluation:
         if partial := sum(bool(row.missing) for row in linked):  # the same for all links
             said = (
                 f"{partial} of {counted(len(linked), 'product')} not compared, as objects in them are the build's own: "
-                "their modules were not chosen, not compiled, or are not in this corpus"
+                "their modules were not chosen, not compiled, are not in this corpus, or were joined unseen"
             )
             self._said[policy.label] = (*report.hints, said)
 
@@ -269,6 +269,7 @@ class Evaluation:
             modules = [printable(name) for name in modules_of(record, parts, taken=True)]
             seen = sum(name in trained for name in modules)
             accounted = measured | impossible if measured.intersection(modules) else measured
+            accounted = accounted.difference(measured.intersection(map(printable, row.missing_modules)))
             yield LinkedRow(
                 policy=own[0].policy,
                 link=link,

@@ -102,9 +102,10 @@ LINKED_COLUMNS: Final = """
 ``trained``             whether these are at least half, so that the product is left out of the headline
 ``text_size``           bytes of its text
 ``baseline_text_size``  as ``text_size``, of the build's objects; of plain compiles' if they are gone or another clang's
-``missing``             modules whose object in it is the build's own, as they were not chosen, not compiled, or left
-                        behind when this corpus was made of another; if there are any, the product is not compared;
-                        those that cannot be compiled plainly, either, do not count beside others
+``missing``             modules whose object in it is the build's own, as they were not chosen, not compiled, left
+                        behind when this corpus was made of another, or joined by something unseen (``ld -r`` by its
+                        path); if there are any, the product is not compared; those that cannot be compiled plainly,
+                        either, do not count beside others
 """
 
 _LINKED_KINDS: Final[Mapping[str, Kind]] = {

@@ -95,7 +95,7 @@ class Linked:
         sha256, text_size, code_size: what it is.
         argv: the linker's command.
         replaced: modules whose object was replaced.
-        missing: modules without another object.
+        missing: modules whose object is the build's own.
         dropped: options that were left out.
     """
 
@@ -424,10 +424,10 @@ class ProductLink:
                     what = f"{item.word}({member.name})"
                     self._put(member.path, self._store.original(member.path, member.sha256, what))
             return place
-        if len(item.modules) == 1 and self._replace and self._settings.objects is not None:
-            module = item.modules[0]
-            found = self._store.object_of(module)
-            (self.linked.missing if found is None else self.linked.replaced)[module] = None
+        if item.modules and self._replace and self._settings.objects is not None:
+            # Objects that something unseen joined cannot be told apart: all of them stay.
+            found = self._store.object_of(item.modules[0]) if len(item.modules) == 1 else None
+            (self.linked.missing if found is None else self.linked.replaced).update(dict.fromkeys(item.modules))
             if found is not None:
                 return found
         return self._store.original(item.path, item.sha256, item.word)

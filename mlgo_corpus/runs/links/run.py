@@ -45,7 +45,7 @@ class RelinkReport(Report):
         text_size, original_text_size: bytes of text of the products of which both are known.
         modules: modules in the products.
         replaced: of them, those whose object was replaced.
-        missing: of them, those without another object.
+        missing: of them, those whose object is the build's own.
         missing_modules: the first of these.
         rows: the table's rows.
         problems: the first products that failed: product, reason, detail.

@@ -21,7 +21,8 @@ column                        meaning
 ``identical``                 whether the relinked product equals the original, byte for byte
 ``modules``                   modules of the corpus that the link can take, also as members of archives
 ``replaced``                  of them, those whose object came from the folder of objects
-``missing``                   of them, those that have no object there, for which the build's own was linked
+``missing``                   of them, those for which the build's own object was linked: there is none there, or
+                              something unseen joined it with others (``ld -r`` by its path)
 ``missing_modules``           the names of the missing ones
 ``dropped``                   options that the command was run without, because they only write by-products
 ``exit_code``                 the linker's exit code; null if it did not exit by itself

@@ -382,6 +382,12 @@ def test_objects_that_are_missing_are_named(built: Built, objects: Path, tmp_pat
     assert {"a.o", "c.o"} <= set(report.missing_modules)
 
 
+def test_objects_that_something_unseen_joined_are_named(built: Built, objects: Path, tmp_path: Path) -> None:
+    corpus = changed(built, tmp_path, lambda _: None, "parted")
+    row = rows_of(relink_corpus(corpus, tmp_path / "out", objects=objects))["parted"]
+    assert (row.reason, row.modules, row.replaced, row.missing_modules) == ("ok", 3, 1, ("part1.o", "part2.o"))
+
+
 def test_a_folder_without_any_object_is_refused(built: Built, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected the corpus's objects, found none of any module; `keep_objects`"):
         relink_corpus(built.corpus, tmp_path / "out", objects=built.corpus)
