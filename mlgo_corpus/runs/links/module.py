@@ -186,7 +186,7 @@ class Store:
         return place
 
     def archive_of(
-        self, item: LinkedFile, outputs: Mapping[str, Path], *, replace: bool, stop: threading.Event
+        self, item: LinkedFile, outputs: Mapping[str, Linked], *, replace: bool, stop: threading.Event
     ) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
         """Return an archive, with other objects for members; and the modules that have one, and those that have none.
 
@@ -203,13 +203,14 @@ class Store:
             return self._archives[key]
 
     def _remade(
-        self, item: LinkedFile, original: Path, outputs: Mapping[str, Path], *, replace: bool, stop: threading.Event
+        self, item: LinkedFile, original: Path, outputs: Mapping[str, Linked], *, replace: bool, stop: threading.Event
     ) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
         replaced: dict[str, None] = {}
         missing: dict[str, None] = {}
         contents: list[Path | None] = []
         for member in item.members:
-            other = outputs.get(member.sha256 or "")
+            made = outputs.get(member.sha256 or "")
+            other = None if made is None else made.path
             if replace and member.module is not None:
                 other = self.object_of(member.module) or other
                 if self._settings.objects is not None:
@@ -270,7 +271,7 @@ class ProductLink:
         settings: LinkSettings,
         store: Store,
         records: Mapping[str, LinkRecord],
-        outputs: Mapping[str, Path],
+        outputs: Mapping[str, Linked],
         folder: Path,
         *,
         replace: bool,
@@ -410,9 +411,11 @@ class ProductLink:
 
     def _content(self, item: LinkedFile) -> Path:
         """Return what is linked as an input."""
+        for digest in (item.sha256, *(member.sha256 for member in item.members)):
+            self._count_parts(digest)
         other = self._outputs.get(item.sha256 or "")
         if other is not None:
-            return other
+            return other.path
         if item.members:
             place, replaced, missing = self._store.archive_of(
                 item, self._outputs, replace=self._replace, stop=self._stop
@@ -431,6 +434,13 @@ class ProductLink:
             if found is not None:
                 return found
         return self._store.original(item.path, item.sha256, item.word)
+
+    def _count_parts(self, digest: str | None) -> None:
+        """Count the modules of an object that was linked again: they are in this product, too."""
+        part = self._outputs.get(digest or "")
+        if part is not None and self._records[digest or ""].kind == LinkKind.RELOCATABLE:
+            self.linked.replaced |= part.replaced
+            self.linked.missing |= part.missing
 
     def _object(self, item: LinkedFile) -> Path:
         """Return the object to link instead of a source."""
@@ -452,7 +462,8 @@ class ProductLink:
             if made is None or made.kind != LinkKind.SHARED:
                 continue
             if one is not item:
-                content = self._outputs.get(one.sha256 or "") or self._store.original(one.path, one.sha256, one.word)
+                other = self._outputs.get(one.sha256 or "")
+                content = self._store.original(one.path, one.sha256, one.word) if other is None else other.path
                 for name in {os.path.basename(one.path), _soname(made) or os.path.basename(one.path)}:
                     self._put(os.path.join(os.path.dirname(one.path), name), content)
                 self._rpaths[str(self._place_of(one.path).parent)] = None

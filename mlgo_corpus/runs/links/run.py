@@ -100,8 +100,8 @@ class _Original:
 class _Outputs:
     """What was linked again, by the digest of what the build had linked: with other objects, and with its own."""
 
-    other: dict[str, Path] = field(default_factory=dict)
-    own: dict[str, Path] = field(default_factory=dict)
+    other: dict[str, Linked] = field(default_factory=dict)
+    own: dict[str, Linked] = field(default_factory=dict)
 
 
 class Relink:
@@ -203,7 +203,7 @@ class Relink:
             **link.ended,
         )
 
-    def _link(self, record: LinkRecord, folder: Path, outputs: Mapping[str, Path], *, replace: bool) -> ProductLink:
+    def _link(self, record: LinkRecord, folder: Path, outputs: Mapping[str, Linked], *, replace: bool) -> ProductLink:
         return ProductLink(
             record, self._settings, self._store, self._made, outputs, folder, replace=replace, stop=self._stop
         )
@@ -233,9 +233,9 @@ class Relink:
             return replace(recorded, problem=f"{failure.reason.value}: {failure.detail}")
         return _Original(done.sha256, done.text_size, done.code_size, "link")
 
-    def _stored(self, done: Linked) -> Path:
-        """Return a copy of a product that other links take."""
-        return self._store.put(read_file(str(done.path)))
+    def _stored(self, done: Linked) -> Linked:
+        """Return a product that other links take, with a copy of it."""
+        return replace(done, path=self._store.put(read_file(str(done.path))))
 
     def _keep(self, record: LinkRecord, done: Linked) -> str | None:
         """Move a product to its place; return that, relative to the result."""
