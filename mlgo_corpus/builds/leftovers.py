@@ -50,7 +50,7 @@ class Link:
 
     @property
     def driver(self) -> str:
-        """The program: ``ar``, or a compiler's driver."""
+        """The program: ``ar``, a linker, or a compiler's driver."""
         return self.words[0]
 
     def read(self) -> tuple[LinkWord, ...]:

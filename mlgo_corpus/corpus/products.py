@@ -9,7 +9,7 @@ key              meaning
 ===============  ======================================================================================
 ``name``         the file that was written, relative to the build
 ``kind``         ``program``, ``shared`` (a library), ``relocatable`` (``-r``) or ``archive``
-``driver``       ``c``, ``c++`` or ``ar``
+``driver``       ``c``, ``c++``, ``ar`` or a linker: ``ld``, ``ld.bfd``, ``ld.gold`` or ``ld.lld``
 ``compiler``     the version line of the build's clang
 ``directory``    where it ran, an absolute path
 ``arguments``    the command without its program; parameter files are replaced by their words

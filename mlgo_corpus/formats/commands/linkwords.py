@@ -51,6 +51,10 @@ class Role(StrEnum):
     REFUSED = "refused"
 
 
+LINKERS: Final = ("ld", "ld.bfd", "ld.gold", "ld.lld")
+"""The names by which a build may call a linker itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkWord:
     """One option with its value, or one file.
@@ -94,7 +98,9 @@ def read_link(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
 
 
 def read_command(driver: str, arguments: Sequence[str]) -> tuple[LinkWord, ...]:
-    """Return the words of a command of ``ar`` or of a driver."""
+    """Return the words of a command of ``ar``, of a linker or of a driver."""
+    if driver in LINKERS:
+        return read_linker(arguments)
     return read_archive(arguments) if driver == "ar" else read_link(arguments)
 
 
@@ -118,6 +124,27 @@ def read_archive(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
     flags = tuple(LinkWord(Role.FLAG, (word,)) for word in operands[:skipped])
     inputs = tuple(LinkWord(Role.INPUT, path=word) for word in rest[1:])
     return (*flags, LinkWord(Role.OUTPUT, path=rest[0]), *inputs)
+
+
+def read_linker(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
+    """Return the words of a linker's own command; nothing if it links no file, or has an option that is refused.
+
+    So a link by a compiler that is not seen, which loads its plugin, is none.
+    """
+    rest = iter(arguments)
+    words = []
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word in ("-o", "--output"):
+            words.append(LinkWord(Role.OUTPUT, ("-o",), next(rest, "")))
+        elif name == "--output" and equals:
+            words.append(LinkWord(Role.OUTPUT, ("-o",), value))
+        elif word.startswith("-o"):
+            words.append(LinkWord(Role.OUTPUT, ("-o",), word[2:]))
+        else:
+            words.append(_linker_word(word, rest))
+    roles = {word.role for word in words}
+    return () if Role.REFUSED in roles or not roles & {Role.INPUT, Role.LIBRARY} else tuple(words)
 
 
 # `r` replaces or adds, `q` adds; the rest of ar's letters modify these.

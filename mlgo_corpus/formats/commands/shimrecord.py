@@ -3,7 +3,7 @@ r"""A shim's record of one compile, link or archive.
 A record is words, each ended by NUL, so that any argument can be stored:
 
 - ``mlgo-compile-1``;
-- ``c`` or ``c++``: the one of the compiler's two drivers that ran; or ``ar``;
+- ``c`` or ``c++``: the one of the compiler's two drivers that ran; or ``ar``; or a linker: ``ld``, ``ld.lld``, ...;
 - ``object``, or ``program`` if the command links, with or without compiling, or makes an archive;
 - the compiler's exit code; 0 if it did not compile, for then the record is written before it runs;
 - the folder it ran in, or the one that ``-working-directory`` had clang go to;
@@ -23,10 +23,11 @@ from dataclasses import dataclass, replace
 
 from mlgo_corpus.errors import FormatError, TruncatedError
 from mlgo_corpus.formats.commands.buildfiles import with_parameter_files
+from mlgo_corpus.formats.commands.linkwords import LINKERS
 
 _MAGIC = "mlgo-compile-1"
-_ARCHIVER = "ar"
-_DRIVERS = ("c", "c++", _ARCHIVER)
+_COMPILERS = ("c", "c++")
+_DRIVERS = (*_COMPILERS, "ar", *LINKERS)
 _KINDS = ("object", "program")
 
 
@@ -35,7 +36,7 @@ class CompileRecord:
     """One command.
 
     Attributes:
-        driver: ``c``, ``c++`` or ``ar``.
+        driver: ``c``, ``c++``, ``ar`` or a linker's name.
         links: whether the command links, so that its output is a program.
         status: the compiler's exit code; 128 plus a signal's number, as in shells.
         directory: the folder that the names are relative to.
@@ -57,7 +58,7 @@ class CompileRecord:
     @property
     def compiles(self) -> bool:
         """Whether the command compiles; else it only links, or makes an archive."""
-        return bool(self.sources) and self.driver != _ARCHIVER
+        return bool(self.sources) and self.driver in _COMPILERS
 
     def expanded(self, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         """Return the arguments with known parameter files, and those that they name, replaced by their words."""

@@ -1,5 +1,6 @@
-# Stands in for a compiler or for ar while `mlgo-corpus build` runs a build: the lines above this one say for which
-# (_mlgo_compile runs it, _mlgo_become turns into it, _mlgo_driver is c, c++ or ar), and where compiles are recorded.
+# Stands in for a compiler, ar or a linker while `mlgo-corpus build` runs a build: the lines above this one say for
+# which (_mlgo_compile runs it, _mlgo_become turns into it, _mlgo_driver is c, c++, ar or ld, ld.lld, ...), and where
+# compiles are recorded.
 #
 # What compiles to an object gets one more option, is waited for, and leaves a record (its format is told in
 # formats/commands/shimrecord.py) with a copy of the object beside it. All else becomes the compiler at once: links and
@@ -196,7 +197,10 @@ if [ "$_mlgo_rest" != "$_mlgo_path" ]; then
 fi
 
 [ -d "$_mlgo_run" ] || _mlgo_become "$@"
-[ "$_mlgo_driver" = ar ] && _mlgo_links=1 || _mlgo_words "$@"
+case $_mlgo_driver in
+    ar | ld*) _mlgo_links=1 ;;
+    *) _mlgo_words "$@" ;;
+esac
 if [ -n "$_mlgo_plain" ] || [ "$_mlgo_sources" = 0 ]; then
     case $_mlgo_keep_checks$PWD in
         /*/CMakeFiles/CMakeScratch/* | /*/CMakeFiles/CMakeTmp | /*/CMakeFiles/CMakeTmp/* \

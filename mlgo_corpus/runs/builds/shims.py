@@ -6,7 +6,8 @@ only run that clang, so that paths that a build remembered, for example in a CMa
 corpus has moved.
 
 Static libraries get llvm-ar, llvm-ranlib and llvm-nm. If LLVM's plugin for GNU's tools is installed, these mistake an
-object with embedded bitcode for one of an LTO build and find no symbols in it, so that the link fails.
+object with embedded bitcode for one of an LTO build and find no symbols in it, so that the link fails. A linker that
+the build calls itself (``ld -r``) is recorded, too; compilers do not meet its shim.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.commands.driverline import is_cxx_compiler
+from mlgo_corpus.formats.commands.linkwords import LINKERS
 
 # Names the shims of the build that runs. A tree may be configured with those of another corpus, which then turn into
 # these: else another compiler would run, or the compile would be recorded there.
 _SHIMS_VARIABLE = "MLGO_CORPUS_SHIMS"
-# The program in a folder of shims that does what each kind of shim does.
-_USUAL_NAMES = {"c": "clang", "c++": "clang++", "ar": "ar"}
+# The program in a folder of shims that does what each kind of shim does, where that is not named after its kind.
+_USUAL_NAMES = {"c": "clang", "c++": "clang++"}
 # Time for a build, after Ctrl-C, to wait for its compilers and to remove unfinished files.
 _INTERRUPT_GRACE_S = 10.0
 
@@ -93,7 +95,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
 
     def recording(name: str, driver: str, command: Sequence[str]) -> None:
         words = shlex.join(command)
-        usual = f'"${_SHIMS_VARIABLE}/{_USUAL_NAMES[driver]}"'
+        usual = f'"${_SHIMS_VARIABLE}/{_USUAL_NAMES.get(driver, driver)}"'
         settings = (
             f"_mlgo_shims={shlex.quote(str(folder))}",
             f'[ "${{{_SHIMS_VARIABLE}-$_mlgo_shims}}" = "$_mlgo_shims" ] || [ ! -x {usual} ] || exec {usual} "$@"',
@@ -111,15 +113,16 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
         is_cxx = is_cxx_compiler(name)
         recording(name, "c++" if is_cxx else "c", drivers.cxx if is_cxx else drivers.c)
     if sys.platform != "darwin":  # its ar has no plugins
-        for kind, names in ARCHIVERS.items():
+        recorded = ("ar", *LINKERS)
+        for kind, names in (*ARCHIVERS.items(), *((name, (name,)) for name in LINKERS)):
             for name in names:
-                archiver = drivers.archivers.get(kind)
-                if archiver is None and kind == "ar" and (found := shutil.which(name)) is not None:
-                    archiver = (found,)
-                if archiver is not None and kind == "ar":
-                    recording(name, kind, archiver)
-                elif archiver is not None:
-                    program(name, f'exec {shlex.join(archiver)} "$@"\n')
+                tool = drivers.archivers.get(kind)
+                if tool is None and kind in recorded and (found := shutil.which(name)) is not None:
+                    tool = (found,)
+                if tool is not None and kind in recorded:
+                    recording(name, kind, tool)
+                elif tool is not None:
+                    program(name, f'exec {shlex.join(tool)} "$@"\n')
 
 
 def build_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -39,7 +39,7 @@ from mlgo_corpus.files.names import MAX_COMPONENTS, checked_name
 from mlgo_corpus.files.regular import digest_of_file, read_file
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.commands.linkwords import LinkWord, Role
+from mlgo_corpus.formats.commands.linkwords import LINKERS, LinkWord, Role
 from mlgo_corpus.formats.objects import archive
 from mlgo_corpus.formats.objects.objfile import measure_object
 
@@ -306,7 +306,7 @@ class ProductLink:
             words += ["-Xlinker", "-rpath-link", "-Xlinker", folder]
         if self._record.kind != LinkKind.RELOCATABLE:
             words += self._settings.flags
-        argv = self._linker((*words, "-o", _PRODUCT))
+        argv = self._without_driver(words) if self._record.driver in LINKERS else self._linker((*words, "-o", _PRODUCT))
         self._link(argv)
         path = self._cwd / _PRODUCT
         if not path.is_file() or path.is_symlink():
@@ -496,6 +496,14 @@ class ProductLink:
             detail = f"expected one command that links, the driver would run {len(commands)}"
             raise RunFailure(RunReason.LINKER_ERROR, detail)
         return commands[0]
+
+    def _without_driver(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the command of a linker that the build called itself, which the driver finds as it does its own."""
+        name = self._record.driver.partition(".")[2]
+        own = (f"-fuse-ld={name}",) if name else ()
+        argv = self._linker(("-nostdlib", *own, "-Xlinker", "-o", "-Xlinker", _PRODUCT, *words))
+        # What the driver adds of its own comes before the words that it passes on.
+        return (argv[0], *argv[argv.index(_PRODUCT) - 1 :])
 
     def _link(self, argv: tuple[str, ...]) -> None:
         settings = self._settings

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
-from mlgo_corpus.formats.commands.linkwords import Role, read_archive, read_link
+from mlgo_corpus.formats.commands.linkwords import Role, read_archive, read_link, read_linker
 
 
 def roles(line: str) -> list[tuple[str, str]]:
@@ -105,6 +105,17 @@ def test_every_word_has_one_role(words: list[str]) -> None:
     for word in words:
         if word.startswith("@"):
             assert any(word in " ".join((*one.words, one.path or "")) for one in found)
+
+
+def test_links_by_a_linker_itself() -> None:
+    def files(line: str) -> list[str]:
+        return [f"{word.role}:{word.path}" for word in read_linker(line.split()) if word.path is not None]
+
+    assert files("-m elf_x86_64 -r -o a.o b.o -Tx.lds") == ["flag:elf_x86_64", "output:a.o", "input:b.o", "file:x.lds"]
+    assert files("-shared --output=l.so -L. -lx") == ["output:l.so", "folder:.", "library:x"]
+    assert files("-oprog a.o --output other") == ["output:prog", "input:a.o", "output:other"]
+    for line in ("-v", "--help", "-r -o a.o", "-plugin x.so a.o", "-r -b binary -o a.o data", "@words a.o", ""):
+        assert read_linker(line.split()) == ()
 
 
 def test_archives() -> None:

@@ -62,7 +62,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
     ("old", "new", "message"),
     [
         (b"mlgo-compile-1\0", b"mlgo-compile-2\0", "expected mlgo-compile-1, found 'mlgo-compile-2'"),
-        (b"\0c\0", b"\0rust\0", "expected c or c++ or ar, found 'rust'"),
+        (b"\0c\0", b"\0rust\0", "expected c or c++ or ar or ld or ld.bfd or ld.gold or ld.lld, found 'rust'"),
         (b"\0object\x000", b"\0thing\x000", "expected object or program, found 'thing'"),
         (b"\x000\0", b"\0-1\0", "expected a number, found '-1'"),
         (b"\x002\0-c", b"\x00999999999\0-c", "expected more words"),

@@ -372,6 +372,43 @@ def test_a_trace_keeps_objects_to_link(built: Built, llvm22: Llvm, tmp_path: Pat
         assert not rows[name].identical  # no bitcode is embedded
 
 
+LINKED_BY_LD = """set -e
+cc -Oz -fPIC -c a.c b.c main.c
+ld -r -o ab.o a.o b.o
+echo -shared -o libab.so a.o b.o >words
+ld @words
+cc -o prog main.o ab.o
+ld -r -b binary -o data.o words
+"""
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its ld is not recorded")
+def test_links_by_the_linker_itself_are_links(llvm22: Llvm, objects: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    sources(work)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(work)
+        build_corpus(("sh", "-c", LINKED_BY_LD), tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    links = read_links(Corpus.open(tmp_path / "corpus"))
+    assert [(one.name, one.kind, one.driver) for one in links] == [
+        ("ab.o", "relocatable", "ld"),
+        ("libab.so", "shared", "ld"),
+        ("prog", "program", "c"),
+    ]
+    rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "out"))
+    assert {name: row.identical for name, row in rows.items()} == {"libab.so": True, "prog": True}
+    rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "other", objects=objects, ld_flags="-Wl,-s"))
+    assert {name: (row.replaced, row.missing) for name, row in rows.items()} == {"libab.so": (2, 0), "prog": (3, 0)}
+    for name in ("a.o", "b.o", "main.o"):
+        shutil.copy(objects / name, work)
+    run_checked("ld", "-shared", "-o", "libab.so", "a.o", "b.o", "-s", cwd=work)
+    run_checked("ld", "-r", "-o", "ab.o", "a.o", "b.o", cwd=work)
+    run_checked(llvm22.clang, "-o", "prog", "main.o", "ab.o", "-Wl,-s", cwd=work)
+    for name, row in rows.items():
+        assert row.sha256 == sha256((work / name).read_bytes()).hexdigest()
+
+
 def test_objects_that_are_missing_are_named(built: Built, objects: Path, tmp_path: Path) -> None:
     (tmp_path / "some").mkdir()
     for name in ("main.o", "b.o"):
