@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -115,7 +115,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
     if sys.platform != "darwin":  # its ar has no plugins
         recorded = ("ar", *LINKERS)
         for kind, names in (*ARCHIVERS.items(), *((name, (name,)) for name in LINKERS)):
-            for name in names:
+            for name in _native_names(names):
                 tool = drivers.archivers.get(kind)
                 if tool is None and kind in recorded and (found := shutil.which(name)) is not None:
                     tool = (found,)
@@ -214,13 +214,27 @@ def _has_terminal() -> bool:
 def _compiler_names() -> tuple[str, ...]:
     """List the names by which a build may call a compiler for this machine: the usual ones and those on PATH."""
     names = dict.fromkeys(USUAL_COMPILERS)
+    for name in _names_on_path():
+        found = _COMPILER.fullmatch(name)
+        if found and (found["triple"] is None or is_native(found["triple"])):
+            names[name] = None
+    return tuple(names)
+
+
+def _native_names(names: Sequence[str]) -> tuple[str, ...]:
+    """List the names of a tool, and those of programs on PATH that have a target that is this machine before one."""
+    endings = tuple(f"-{name}" for name in names)
+    found = dict.fromkeys(names)
+    for program in _names_on_path():
+        if program.endswith(endings) and any(is_native(program.removesuffix(ending)) for ending in endings):
+            found[program] = None
+    return tuple(found)
+
+
+def _names_on_path() -> Iterator[str]:
     for folder in os.get_exec_path():
         with suppress(OSError):
-            for name in os.listdir(folder or "."):
-                found = _COMPILER.fullmatch(name)
-                if found and (found["triple"] is None or is_native(found["triple"])):
-                    names[name] = None
-    return tuple(names)
+            yield from os.listdir(folder or ".")
 
 
 def _target(compiler: str) -> tuple[str, ...]:

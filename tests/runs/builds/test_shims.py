@@ -542,10 +542,13 @@ def test_a_compiler_for_another_machine(
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
     made = build_environment(Path("/s"), {"CC": f"ccache {triple}-gcc-12 -g"})
     assert made["CC"] == ("ccache /s/clang -g" if native else f"ccache /s/clang --target={triple} -g")
-    (tmp_path / f"{triple}-gcc").touch()
+    tools = [f"{triple}-{name}" for name in ("gcc", "ar", "gcc-ranlib", "nm", "ld")]
+    for name in tools:
+        (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    make_shims(bench.shims, bench.run, Drivers(("c",), ("c++",), {}), keep_checks=False)
-    assert (bench.shims / f"{triple}-gcc").exists() == native
+    archivers = {name: (name,) for name in ("ar", "ranlib", "nm")}
+    make_shims(bench.shims, bench.run, Drivers(("c",), ("c++",), archivers), keep_checks=False)
+    assert [(bench.shims / name).exists() for name in tools] == [native] * 5
 
 
 def test_a_build_that_cannot_be_run() -> None:
