@@ -39,6 +39,7 @@ from mlgo_corpus.files.names import MAX_COMPONENTS, checked_name
 from mlgo_corpus.files.regular import digest_of_file, read_file
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES
 from mlgo_corpus.formats.commands.linkwords import LINKERS, LinkWord, Role
 from mlgo_corpus.formats.objects import archive
 from mlgo_corpus.formats.objects.objfile import measure_object
@@ -49,6 +50,7 @@ _DISTRIBUTION = tuple(f"/etc/{name}" for name in ("os-release", "lsb-release", "
 # These messages of a linker are about its inputs, whichever of them it prints.
 _OF_THE_LINKER = frozenset({RunReason.COMPILER_ERROR, RunReason.NEWER_BITCODE, RunReason.UNREADABLE_BITCODE})
 _TELLING = re.compile(r"error:|undefined reference|multiple definition|cannot find|unrecognized")
+_SCRIPT = re.compile(rb"\b(?:INPUT|GROUP)\s*\(")
 _LONGEST_MEMBER = 200
 _SAFE = re.compile(r"[^A-Za-z0-9_./-]")
 
@@ -523,8 +525,20 @@ class ProductLink:
         except ToolError as error:
             self._keep(error.stderr, error.returncode, error.usage)
             reason, detail = _reason_of(error, timeout, limited=limits.memory_limit is not None)
-            raise RunFailure(reason, self._shown(detail)) from None
+            scripts = self._scripts() if reason is RunReason.LINKER_ERROR else ""
+            raise RunFailure(reason, self._shown(detail) + scripts) from None
         self._keep(done.stderr, 0, done.usage)
+
+    def _scripts(self) -> str:
+        """Return what is to be said of inputs that are scripts, whose files are not in the tree."""
+        told = ""
+        for word in self._record.words():
+            found = self._inputs.get(word.name)
+            if word.role in (Role.INPUT, Role.LIBRARY) and found is not None and found.sha256 is not None:
+                with suppress(OSError, ValueError), open(self._store.folder / found.sha256, "rb") as file:
+                    if _SCRIPT.search(file.read(HEAD_BYTES)):
+                        told += f"; {word.name} is a linker script, and the files that it names are not followed"
+        return told
 
     def _keep(self, stderr: str, code: int | None, usage: Usage | None = None) -> None:
         self.ended["stderr_tail"] = stderr_tail(self._shown(stderr).encode("utf-8", "surrogateescape"))

@@ -616,6 +616,19 @@ def test_the_linker_s_errors_are_rows(built: Built, tmp_path: Path) -> None:
     assert late.reason == "timeout"
 
 
+def test_a_linker_script_among_the_inputs_is_told(llvm22: Llvm, tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int one(void); int main(void) { return one(); }")
+    (tmp_path / "one.c").write_text("int one(void) { return 1; }")
+    (tmp_path / "libs.a").write_text("INPUT(libone.a)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        script = "cc -c main.c one.c; ar rc libone.a one.o; cc main.o -L. -ls -o prog"
+        build_corpus(("sh", "-c", script), "corpus", compiler=llvm22.clang, stdout=2)
+    row = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "out"))["prog"]
+    assert row.reason == "linker_error"
+    assert row.detail.endswith("; -ls is a linker script, and the files that it names are not followed")
+
+
 def test_zig_is_not_asked_for_its_linker(built: Built, tmp_path: Path) -> None:
     if find_zig() is None:
         pytest.skip("ziglang is not installed")
