@@ -189,7 +189,7 @@ def verify_corpus(
         if output is None:
             if opened.packed:
                 raise UsageError(f"{opened.location}: is packed, and stays as it is; name another file with `output`")
-            output = opened.path / CERTIFICATE_NAME
+            output = Path(opened.location, CERTIFICATE_NAME)
         _check_output(output, opened, force=force)
         settings = RebuildSettings(
             compilers=rebuild_compilers(compiler, cache=cache_folder(cache), jobs=jobs),
