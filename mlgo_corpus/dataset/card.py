@@ -199,7 +199,7 @@ def _observation_columns(header: LogHeader, task: str | None) -> Iterator[tuple[
 def _call_columns() -> Iterator[tuple[str, str, str]]:
     meanings = call_meanings()
     for item in call_fields():
-        yield f"`{item.name}`", "int32" if item.nullable else "string", meanings[item.name]
+        yield f"`{item.name}`", "int32" if item.nullable else "string", meanings.get(item.name, "")
 
 
 def _type_of(spec: TensorSpec) -> str:

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs
+from mlgo_corpus.dataset import calls
 from mlgo_corpus.dataset.card import dataset_card
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.logs import find_logs
@@ -275,3 +276,9 @@ def test_a_single_file_has_no_card(tmp_path: Path) -> None:
     convert_logs(tmp_path / "a.log", tmp_path / "d.parquet")
     assert not (tmp_path / "README.md").exists()
     assert not (tmp_path / "d.README.md").exists()
+
+
+def test_a_card_is_made_without_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "__doc__", None)  # as under python -OO
+    card = dataset_card({"task": "inlining", "names": True}, header(TensorSpec("inlining_decision")))
+    assert ["`caller`", "string", ""] in tables(card)[0]

@@ -358,7 +358,7 @@ def _keep_log(log: Path, place: Path) -> tuple[str, int]:
     import pyarrow as pa
 
     packed = log.with_name(f"{log.name}.zst")
-    with log.open("rb") as source, pa.CompressedOutputStream(str(packed), "zstd") as target:
+    with log.open("rb") as source, packed.open("wb") as file, pa.CompressedOutputStream(file, "zstd") as target:
         shutil.copyfileobj(source, target, 1 << 20)
     place = place.with_name(f"{place.name}.zst")
     size = packed.stat().st_size

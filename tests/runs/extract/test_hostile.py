@@ -178,12 +178,14 @@ def test_each_hostile_object_is_a_row_beside_a_good_one(build: Path, small: list
         put(build / name, data)
     report = extract_corpus([build], tmp_path / "corpus", jobs=2)
     found = {row["module"]: row for row in rows(tmp_path / "corpus")}
-    assert {name: (row["reason"], row["detail"]) for name, row in found.items()} == {
+    told = {name: (row["reason"], row["detail"]) for name, row in found.items()}
+    assert "embedded null " in told["nul.a/a%00b.o"][1]  # as each Python words it
+    assert told == {
         **dict.fromkeys(("a.o", "b.o", "s/c.o"), ("ok", "")),
         "fat-self.o": ("malformed", "byte 0: the slice for x86_64 overlaps another, or the header"),
         "fat-overlap.o": ("malformed", "byte 4000: the slice for x86_64 overlaps another, or the header"),
         "fat-fat.o": ("malformed", "byte 28: a fat file inside a fat file"),
-        "nul.a/a%00b.o": ("unreadable", "embedded null byte"),
+        "nul.a/a%00b.o": ("unreadable", told["nul.a/a%00b.o"][1]),
         "text.a/_up/secret": ("unsupported_format", "'../secret' is no object file"),
         "folder.a/s": ("unreadable", "Is a directory"),
         "again.a/a.o": ("ok", ""),

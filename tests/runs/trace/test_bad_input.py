@@ -17,6 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -832,3 +833,13 @@ def test_real_bitcode_that_is_damaged(tmp_path: Path, llvm22: Llvm, compile_c: C
             retries=1,
             **{**options, "cache": tmp_path / "other"},
         )
+
+
+def test_a_large_log_is_packed_in_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"l\xe9")
+    folder.mkdir()
+    (folder / "log").write_bytes(bytes(64 << 10))
+    name, size = tracing._keep_log(folder / "log", folder / "kept")
+    assert (name, size) == ("kept.zst", (folder / "kept.zst").stat().st_size)
+    with (folder / name).open("rb") as file, pa.CompressedInputStream(file, "zstd") as stream:
+        assert stream.read() == bytes(64 << 10)
