@@ -197,16 +197,16 @@ def practise(
         "training": training.key(),
         "validation": watched.key() if validation else None,
     }
-    is_new = not work.exists()
-    try:
-        with writing(work), work_folder(work, key, f"{work}: another mlgo-corpus is training there"):
+    ours = [path for path in (work, work.parent) if not path.exists()]
+    with writing(work), work_folder(work, key, f"{work}: another mlgo-corpus is training there"):
+        try:
             return _Practice(name, data, training, watched, options, work, listener, jobs).run()
-    except UsageError:  # some are known only once each module was compiled
-        if is_new:
-            shutil.rmtree(work, ignore_errors=True)
-            with suppress(OSError):  # others work there, too
-                work.parent.rmdir()
-        raise
+        except UsageError:  # some are known only once each module was compiled
+            if ours:
+                shutil.rmtree(work, ignore_errors=True)
+                with suppress(OSError):  # others work there, too
+                    ours[-1].rmdir()
+            raise
 
 
 class _Ground:
