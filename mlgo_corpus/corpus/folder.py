@@ -213,6 +213,11 @@ class Corpus:
         self._known: frozenset[str] | None = None
         self.linked = may_leave(path / REFERENCE_MARK, path)
 
+    @property
+    def there(self) -> Place:
+        """The place that its files are read from, whatever the working directory is by then."""
+        return self.path if isinstance(self.place, Path) else self.place
+
     def __len__(self) -> int:
         return len(self.names)
 

@@ -135,7 +135,7 @@ def languages_of(corpus: Corpus, names: Collection[str]) -> tuple[str, ...]:
         CorpusError: the corpus's table is damaged.
     """
     wanted, found = set(map(printable, names)), dict[str, str]()
-    if (path := corpus.place / MODULES_NAME).is_file():
+    if (path := corpus.there / MODULES_NAME).is_file():
         for table in iter_module_tables(path, ("module", "main_file_name")):
             for name, source in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 if name in wanted:
@@ -149,7 +149,7 @@ def projects_of(corpus: Corpus) -> tuple[str, ...]:
     Raises:
         CorpusError: its table is damaged.
     """
-    path = corpus.place / MODULES_NAME
+    path = corpus.there / MODULES_NAME
     named = read_metadata(path).get("corpora") if path.is_file() else None
     return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
 
@@ -182,7 +182,7 @@ class ModuleLabels:
         Raises:
             CorpusError: the table is damaged.
         """
-        path = corpus.place / MODULES_NAME
+        path = corpus.there / MODULES_NAME
         if not path.is_file():
             return cls()
         sides: dict[str, str] = {}

@@ -282,9 +282,9 @@ def known_links(corpus: Corpus) -> tuple[LinkRecord, ...] | None:
     Raises:
         CorpusError: it is damaged.
     """
-    if isinstance(corpus.place, Path):
-        check_inside(corpus.place, LINKS_NAME)
-    return _read(corpus.place / LINKS_NAME)
+    if isinstance(corpus.there, Path):
+        check_inside(corpus.there, LINKS_NAME)
+    return _read(corpus.there / LINKS_NAME)
 
 
 def links_among(

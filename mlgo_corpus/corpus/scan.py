@@ -46,7 +46,7 @@ def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
     Raises:
         CorpusError: the table is damaged.
     """
-    path = corpus.place / MODULES_NAME
+    path = corpus.there / MODULES_NAME
     missing = {printable(name): name for name in corpus.names}
     if path.is_file():
         for row in iter_module_rows(path):
@@ -62,7 +62,7 @@ def iter_duplicates(corpus: Corpus) -> Iterator[tuple[str, str]]:
     Raises:
         CorpusError: the table is damaged.
     """
-    path = corpus.place / MODULES_NAME
+    path = corpus.there / MODULES_NAME
     if path.is_file():
         for table in iter_module_tables(path, ("module", "duplicate_of")):
             names, kept = (table[name].to_pylist() for name in ("module", "duplicate_of"))
@@ -77,7 +77,7 @@ def iter_tables(corpus: Corpus, columns: Sequence[str]) -> Iterator[pa.Table]:
     """
     import pyarrow as pa
 
-    path = corpus.place / MODULES_NAME
+    path = corpus.there / MODULES_NAME
     wanted = tuple(dict.fromkeys(("module", "status", *columns)))
     missing = {printable(name): name for name in corpus.names}
     if path.is_file():

@@ -314,7 +314,6 @@ class PackedCorpus(Corpus):
         )
         self.location = str(place)
         self.place = place
-        there: Place = place if isinstance(place, RemotePath) else self.path
         all_names = self.names if manifest_name == MANIFEST_NAME else read_manifest(place / MANIFEST_NAME)["modules"]
         self.files: tuple[_PackedFile, ...] = self.description["files"]
         # The first row of each row group, counted over all files.
@@ -322,7 +321,7 @@ class PackedCorpus(Corpus):
         self._starts = [0, *accumulate(sizes)]
         self._groups = [
             (path, number)
-            for path, count in ((there / file.name, len(file.row_groups)) for file in self.files)
+            for path, count in ((self.there / file.name, len(file.row_groups)) for file in self.files)
             for number in range(count)
         ]
         self._positions = {name: number for number, name in enumerate(dict.fromkeys(all_names))}
@@ -331,7 +330,7 @@ class PackedCorpus(Corpus):
                 f"{place}: its files contradict each other: {PACKED_NAME} has {self._starts[-1]} modules, "
                 f"{MANIFEST_NAME} has {len(self._positions)}"
             )
-        self._shown = str(there)
+        self._shown = str(self.there)
 
     def on_this_machine(self) -> tuple[Path, ...]:
         """Return the folder, unless it is behind a URL."""
