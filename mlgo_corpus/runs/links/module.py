@@ -304,6 +304,10 @@ class ProductLink:
         """
         self._cwd.mkdir(parents=True)
         words = [each for word in self._checked_words() for each in word]
+        listed = next((word for word in words if word.startswith("@")), None)
+        if listed is not None and not self._settings.trusted:
+            # Whatever it is the value of: a driver and a linker put the file's words there before they read any option.
+            raise _refusal(listed, "it names a file of more options")
         for folder in self._rpaths:
             words += ["-Xlinker", "-rpath-link", "-Xlinker", folder]
         if self._record.kind != LinkKind.RELOCATABLE:
@@ -328,10 +332,7 @@ class ProductLink:
         words = record.words()
         refused = [one for one in words if one.role is Role.REFUSED]
         if refused and not trusted:
-            raise RunFailure(
-                RunReason.REFUSED_OPTION,
-                f"{printable(' '.join(refused[0].words))[:200]}: {refused[0].why}; `trust_corpus` runs it",
-            )
+            raise _refusal(" ".join(refused[0].words), refused[0].why)
         before = None
         for word in words:
             match word.role:
@@ -387,7 +388,7 @@ class ProductLink:
         return word.rendered(self._named(word.path or "", place))
 
     def _named(self, path: str, place: Path) -> str:
-        """Return how the link names a path of the tree: as the build did, unless that leads out of the tree."""
+        """Return how the link names a path of the tree: as the build did, if that stays there and is no option."""
         if os.path.isabs(path):
             return str(place)
         depth = self._record.directory.count("/")
@@ -395,7 +396,7 @@ class ProductLink:
             depth += -1 if part == ".." else 0 if part in ("", ".") else 1
             if depth < 0:
                 return str(place)
-        return path
+        return f"./{path}" if path.startswith(("@", "-")) else path
 
     # --- files
 
@@ -552,6 +553,10 @@ class ProductLink:
 
     def _shown(self, text: str) -> str:
         return text.replace(str(self._tree), "").replace(f"{self._store.folder}/", "")
+
+
+def _refusal(words: str, why: str) -> RunFailure:
+    return RunFailure(RunReason.REFUSED_OPTION, f"{printable(words)[:200]}: {why}; `trust_corpus` runs it")
 
 
 def _soname(record: LinkRecord) -> str | None:

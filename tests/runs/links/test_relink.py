@@ -489,6 +489,40 @@ def test_words_that_would_run_or_load_something_are_refused(built: Built, tmp_pa
     assert "`trust_corpus` runs it" in row.detail
 
 
+LISTS = (
+    "-u @words", "-e @words", "-z @words", "-l @words", "-Xlinker -h -Xlinker @words", "-Wl,-h,@words",
+    "-Wl,-z -Wl,@words",
+)  # fmt: skip
+LISTS_OF_LD = ("-h @words", "-e @words", "-u @words", "-l @words", "-m @words", "--wrap @words")
+
+
+@pytest.mark.parametrize(
+    ("driver", "words"),
+    [(driver, words) for driver in ("c", "c++") for words in LISTS] + [("ld", words) for words in LISTS_OF_LD],
+)
+def test_a_file_of_words_is_refused_as_a_value_too(built: Built, tmp_path: Path, driver: str, words: str) -> None:
+    def change(link: dict[str, Any]) -> None:
+        link.update(driver=driver, arguments=["-o", "prog", "main.o", *words.split()])
+
+    row = rows_of(relink_corpus(changed(built, tmp_path, change), tmp_path / "out"))["prog"]
+    assert (row.reason, row.path, row.argv) == ("refused_option", None, None)
+    assert "@words: it " in row.detail
+
+
+@pytest.mark.parametrize("words", [["--", "{}"], ["-T{}"], ["-L", "{}"]], ids=" ".join)
+@pytest.mark.parametrize("name", ["@x", "-fplugin=x"])
+def test_files_whose_names_look_like_options_are_files(
+    built: Built, tmp_path: Path, words: list[str], name: str
+) -> None:
+    def change(link: dict[str, Any]) -> None:
+        item = {**link["inputs"][0], "word": name, "path": f"{link['directory']}/{name}"}
+        link.update(arguments=["main.o", *(word.format(name) for word in words)], inputs=[link["inputs"][0], item])
+
+    row = rows_of(relink_corpus(changed(built, tmp_path, change), tmp_path / "out"))["prog"]
+    assert row.argv is not None
+    assert not any(word.startswith((name, f"-L{name}")) for word in row.argv)
+
+
 @pytest.mark.parametrize(
     "words",
     [
