@@ -751,7 +751,7 @@ def _kind(driver: str, words: Sequence[LinkWord]) -> str:
     if driver == _AR:
         return LinkKind.ARCHIVE.value
     flags = {one.words[0].lstrip("-") for one in words if one.role is Role.FLAG}
-    if flags & {"r", "relocatable"}:
+    if flags & {"r", "relocatable", "Ur"}:
         return LinkKind.RELOCATABLE.value
     return (LinkKind.SHARED if flags & {"shared", "Bshareable"} else LinkKind.PROGRAM).value
 

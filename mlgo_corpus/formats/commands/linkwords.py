@@ -127,28 +127,23 @@ def read_archive(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
 
 
 def read_linker(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
-    """Return the words of a linker's own command; nothing if it links no file, or has an option that is refused.
+    """Return the words of a linker's own command; nothing if it links no file, or loads a plugin.
 
-    So a link by a compiler that is not seen, which loads its plugin, is none.
+    The plugin is that of a compiler that is not seen, whose link it is.
     """
     rest = iter(arguments)
     words = []
     for word in rest:
-        name, equals, value = word.partition("=")
-        if word in ("-o", "--output"):
-            words.append(LinkWord(Role.OUTPUT, ("-o",), next(rest, "")))
-        elif name == "--output" and equals:
-            words.append(LinkWord(Role.OUTPUT, ("-o",), value))
-        elif word.startswith("-o"):
-            words.append(LinkWord(Role.OUTPUT, ("-o",), word[2:]))
-        else:
-            words.append(_linker_word(word, rest))
-    roles = {word.role for word in words}
-    return () if Role.REFUSED in roles or not roles & {Role.INPUT, Role.LIBRARY} else tuple(words)
+        found = _OUTPUT.fullmatch(word)
+        words.append(LinkWord(Role.OUTPUT, ("-o",), found[1] or next(rest, "")) if found else _linker_word(word, rest))
+    links = any(word.role in (Role.INPUT, Role.LIBRARY) for word in words)
+    return tuple(words) if links and not any(word.why == _LOADS for word in words) else ()
 
 
 # `r` replaces or adds, `q` adds; the rest of ar's letters modify these.
 _ADDING = re.compile(r"-?(?=[a-zA-Z]*[qr])(?![a-zA-Z]*[dmptx])[a-zA-Z]+")
+
+_OUTPUT = re.compile(r"(?:-o|--output=|--output\Z)(.*)", re.DOTALL)
 
 _SOURCES: Final = (*C_FAMILY_ENDINGS, "s", "S", "sx", "asm", "cl", "pcm", "ixx", "ll", "bc")
 _SOURCE = re.compile(rf"\.(?:{'|'.join(map(re.escape, _SOURCES))})\Z")
@@ -191,7 +186,7 @@ _LINKER_FLAGS = word_set(
     strip-all s strip-debug S strip-debug-gdb strip-debug-non-line discard-all x discard-locals X discard-none
     eh-frame-hdr no-eh-frame-hdr ld-generated-unwind-info no-ld-generated-unwind-info new-dtags enable-new-dtags
     disable-new-dtags add-needed no-add-needed copy-dt-needed-entries no-copy-dt-needed-entries fatal-warnings
-    no-fatal-warnings relax no-relax pie no-pie pic-executable shared Bshareable relocatable r i demangle
+    no-fatal-warnings relax no-relax pie no-pie pic-executable shared Bshareable relocatable r i Ur demangle
     no-demangle color-diagnostics omagic N no-omagic nmagic n no-nmagic no-keep-memory reduce-memory-overheads
     threads no-threads sort-common no-sort-common build-id no-build-id  emit-relocs q
     gdb-index no-gdb-index no-incremental rosegment no-rosegment merge-exidx-entries
@@ -232,7 +227,7 @@ _LINKER_FILES = word_set(
 _LINKER_DROPPED = word_set(
     """
     M print-map cref t trace verbose stats print-memory-usage print-gc-sections no-print-gc-sections save-temps
-    time-trace no-cref print-symbol-counts
+    time-trace no-cref print-symbol-counts v V
     """
 )
 _LINKER_DROPPED_VALUES = word_set(
@@ -243,7 +238,9 @@ _LINKER_DROPPED_VALUES = word_set(
 )
 _LINKER_LEVEL = re.compile(r"-O[0-9sz]*|--?lto-O[0-9]|--?lto-CGO[0-9]|-plugin-opt=(?:O[0-9]|mcpu=[A-Za-z0-9_.-]+)")
 # Values in the word of an option of one letter, where it cannot be taken for a longer option.
-_LINKER_KEYWORD = re.compile(r"-z[a-z][a-z0-9=_.-]*")
+_LINKER_JOINED = re.compile(
+    r"-z[a-z][a-z0-9=_.-]*|-m(?:elf|aarch64|armelf)[a-z0-9_]*|-[eu](?:main|_\w*)|-hlib[\w.+-]*|-I/[\w./+-]*"
+)
 _LINKER_SCRIPT = re.compile(r"-T[\w./+-]*\.(?:lds?|x)")
 
 _LOADS = "it would load code into the linker"
@@ -374,7 +371,8 @@ def _linker_word(word: str, rest: Iterator[str]) -> LinkWord:
     name, equals, value = word.lstrip("-").partition("=")
     both = word[: len(word) - len(value)]
     if name in _LINKER_FLAGS and not equals:
-        return LinkWord(Role.FLAG, (word,), linker=True)
+        # GNU's other name of -r, which lld does not know.
+        return LinkWord(Role.FLAG, ("-r" if name == "i" else word,), linker=True)
     if _LINKER_LEVEL.fullmatch(word) or (_LINKER_WARNING.fullmatch(name) and not equals):
         return LinkWord(Role.FLAG, (word,), linker=True)
     if name in _LINKER_DROPPED and not equals:
@@ -399,8 +397,8 @@ def _linker_word(word: str, rest: Iterator[str]) -> LinkWord:
         told = refused_options(("-cc1", "-mllvm", option))
         words = (word,) if equals else (word, option)
         return _refused(f"-Wl,-mllvm,{option}", told[0][1]) if told else LinkWord(Role.FLAG, words, linker=True)
-    if _LINKER_KEYWORD.fullmatch(word):
-        return LinkWord(Role.FLAG, (word,), linker=True)
+    if _LINKER_JOINED.fullmatch(word):
+        return LinkWord(Role.FLAG, (word[:2],), word[2:], joined=True, linker=True)
     if _LINKER_SCRIPT.fullmatch(word):
         return LinkWord(Role.FILE, ("-T",), word[2:], joined=True, linker=True)
     return _refused(f"-Wl,{word}", _why(word))

@@ -50,7 +50,7 @@ def rendered(line: str) -> list[str]:
             ("dropped", "x.map"), ("dropped", "--cref"), ("dropped", "y.map"),
         ]),
         ("-Wl,-rpath,/a,-z,now -Wl,-O1,--as-needed,-zrelro", [
-            ("flag", "/a"), ("flag", "now"), ("flag", "-O1"), ("flag", "--as-needed"), ("flag", "-zrelro"),
+            ("flag", "/a"), ("flag", "now"), ("flag", "-O1"), ("flag", "--as-needed"), ("flag", "relro"),
         ]),
     ],
 )  # fmt: skip
@@ -114,8 +114,27 @@ def test_links_by_a_linker_itself() -> None:
     assert files("-m elf_x86_64 -r -o a.o b.o -Tx.lds") == ["flag:elf_x86_64", "output:a.o", "input:b.o", "file:x.lds"]
     assert files("-shared --output=l.so -L. -lx") == ["output:l.so", "folder:.", "library:x"]
     assert files("-oprog a.o --output other") == ["output:prog", "input:a.o", "output:other"]
-    for line in ("-v", "--help", "-r -o a.o", "-plugin x.so a.o", "-r -b binary -o a.o data", "@words a.o", ""):
+    for line in ("-v", "--help", "-r -o a.o", "-plugin x.so a.o", "a.o -plugin-opt=x", ""):
         assert read_linker(line.split()) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "roles"),
+    [
+        ("-melf_x86_64 -v -V -Ur a.o", ["flag", "dropped", "dropped", "flag", "input"]),
+        ("-emain -u_start -hlibx.so -I/lib/x a.o", ["flag", "flag", "flag", "flag", "input"]),
+        ("-r -b binary -o a.o data", ["flag", "refused", "input", "output", "input"]),
+        ("--sysroot= --oformat=binary -nopie @words a.o", ["refused", "refused", "refused", "refused", "input"]),
+        # A short form of --entry takes the next word.
+        ("-ent -h a.o", ["refused", "flag"]),
+    ],
+)
+def test_a_link_by_a_linker_itself_is_one_with_options_that_are_refused(line: str, roles: list[str]) -> None:
+    found = read_linker([*line.split(), "b.o"])
+    assert [word.role for word in found] == [*roles, "input"]
+    assert [each for word in read_linker(["-i", "-emain", "b.o"]) for each in word.rendered()] == [
+        "-Xlinker", "-r", "-Xlinker", "-emain", "-Xlinker", "b.o",
+    ]  # fmt: skip
 
 
 def test_archives() -> None:

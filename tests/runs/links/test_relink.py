@@ -376,11 +376,11 @@ def test_a_trace_keeps_objects_to_link(built: Built, llvm22: Llvm, tmp_path: Pat
 
 LINKED_BY_LD = """set -e
 cc -Oz -fPIC -c a.c b.c main.c
-ld -r -o ab.o a.o b.o
+ld -i -v -melf_x86_64 -o ab.o a.o b.o
 echo -shared -o libab.so a.o b.o >words
 ld @words
 cc -o prog main.o ab.o
-ld -r -b binary -o data.o words
+ld -shared -b binary -o data.so words
 """
 
 
@@ -397,10 +397,15 @@ def test_links_by_the_linker_itself_are_links(llvm22: Llvm, objects: Path, tmp_p
         ("ab.o", "relocatable", "ld"),
         ("libab.so", "shared", "ld"),
         ("prog", "program", "c"),
+        ("data.so", "shared", "ld"),
     ]
+    rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "trusted", trust_corpus=True))
+    assert {name: row.identical for name, row in rows.items()} == {"libab.so": True, "prog": True, "data.so": True}
     rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "out"))
-    assert {name: row.identical for name, row in rows.items()} == {"libab.so": True, "prog": True}
+    assert {name: row.identical for name, row in rows.items()} == {"libab.so": True, "prog": True, "data.so": None}
+    assert rows["data.so"].reason == "refused_option"
     rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "other", objects=objects, ld_flags="-Wl,-s"))
+    del rows["data.so"]
     assert {name: (row.replaced, row.missing) for name, row in rows.items()} == {"libab.so": (2, 0), "prog": (3, 0)}
     for name in ("a.o", "b.o", "main.o"):
         shutil.copy(objects / name, work)
