@@ -310,9 +310,9 @@ class ProductLink:
             raise _refusal(listed, "it names a file of more options")
         for folder in self._rpaths:
             words += ["-Xlinker", "-rpath-link", "-Xlinker", folder]
-        if self._record.kind != LinkKind.RELOCATABLE:
-            words += self._settings.flags
-        argv = self._without_driver(words) if self._record.driver in LINKERS else self._linker((*words, "-o", _PRODUCT))
+        flags = self._settings.flags if self._record.kind != LinkKind.RELOCATABLE else ()
+        by_linker = self._record.driver in LINKERS
+        argv = self._without_driver(words, flags) if by_linker else self._linker((*words, *flags, "-o", _PRODUCT))
         self._link(argv)
         path = self._cwd / _PRODUCT
         if not path.is_file() or path.is_symlink():
@@ -500,13 +500,18 @@ class ProductLink:
             raise RunFailure(RunReason.LINKER_ERROR, detail)
         return commands[0]
 
-    def _without_driver(self, words: Sequence[str]) -> tuple[str, ...]:
+    def _without_driver(self, words: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
         """Return the command of a linker that the build called itself, which the driver finds as it does its own."""
         name = self._record.driver.partition(".")[2]
         own = (f"-fuse-ld={name}",) if name else ()
-        argv = self._linker(("-nostdlib", *own, "-Xlinker", "-o", "-Xlinker", _PRODUCT, *words))
+        asked = ("-nostdlib", *own, "-Xlinker", "-o", "-Xlinker", _PRODUCT, *words)
+        argv = self._linker((*asked, *flags))
         # What the driver adds of its own comes before the words that it passes on.
-        return (argv[0], *argv[argv.index(_PRODUCT) - 1 :])
+        at = argv.index(_PRODUCT) - 1
+        if flags and argv[1:at] != self._linker(asked)[1:at]:
+            why = "the build ran the linker itself, without a compiler's options: give the linker's own, as -Wl,OPTION"
+            raise RunFailure(RunReason.LINKER_ERROR, f"{printable(' '.join(flags))[:200]}: {why}")
+        return (argv[0], *argv[at:])
 
     def _link(self, argv: tuple[str, ...]) -> None:
         settings = self._settings

@@ -407,6 +407,11 @@ def test_links_by_the_linker_itself_are_links(llvm22: Llvm, objects: Path, tmp_p
     rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "other", objects=objects, ld_flags="-Wl,-s"))
     del rows["data.so"]
     assert {name: (row.replaced, row.missing) for name, row in rows.items()} == {"libab.so": (2, 0), "prog": (3, 0)}
+    for flag, reason in (("-s", "linker_error"), ("-L.", "linker_error"), ("-fuse-ld=lld", "ok"), ("-O1", "ok")):
+        report = relink_corpus(tmp_path / "corpus", tmp_path / "flag", ld_flags=flag, force=True)
+        row = rows_of(report)["libab.so"]
+        assert (rows_of(report)["prog"].reason, row.reason) == ("ok", reason), row.detail
+        assert row.detail.startswith(f"{flag}: the build ran the linker itself") == (reason != "ok")
     for name in ("a.o", "b.o", "main.o"):
         shutil.copy(objects / name, work)
     run_checked("ld", "-shared", "-o", "libab.so", "a.o", "b.o", "-s", cwd=work)
