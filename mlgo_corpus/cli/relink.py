@@ -121,8 +121,9 @@ def _show_report(report: RelinkReport) -> None:
         err().print(f"{plain(product)}: {reason}: {plain(in_options(detail))}")
     if report.missing:
         names = ", ".join(map(plain, report.missing_modules))
-        why = "without another object, or joined by something unseen"
-        err().print(f"linked as built: {counted(report.missing, 'module')} {why}: {names}")
+        distinct = {name for row in report.rows for name in row["missing_modules"]}  # type: ignore[attr-defined]
+        why = "without another object, or joined by something unseen or not repeated"
+        err().print(f"linked as built: {counted(len(distinct), 'module')} {why}: {names}")
     show_hints(report.hints)
 
 
