@@ -199,7 +199,7 @@ _LINKER_FLAGS = word_set(
     fat-lto-objects no-fat-lto-objects error-unresolved-symbols warn-unresolved-symbols
     no-error-rwx-segments no-error-execstack check-sections no-check-sections accept-unknown-input-arch
     no-accept-unknown-input-arch traditional-format no-gnu-unique gnu-unique
-    unique no-mmap-output-file nostdlib EB EL strip-dwo no-strip-discarded
+    unique no-mmap-output-file nostdlib target1-abs target1-rel EB EL strip-dwo no-strip-discarded
     """
 )
 _LINKER_WARNING = re.compile(r"(?:no-)?warn-[a-z-]+")
@@ -211,7 +211,7 @@ _LINKER_VALUES = word_set(
     exclude-libs export-dynamic-symbol export-dynamic-symbol-glob thread-count init fini unresolved-symbols
     trace-symbol y hash-style hash-size pack-dyn-relocs spare-dynamic-tags orphan-handling
     package-metadata keep-unique error-limit shuffle-sections stub-group-size split-stack-adjust-size
-    target1-abs target2 max-page-size common-page-size G lto-partitions thinlto-jobs lto-CGO physical-image-base
+    target2 max-page-size common-page-size G lto-partitions thinlto-jobs lto-CGO physical-image-base
     compress-debug-sections build-id threads sort-common dynamic-undefined-weak
     section-align ctf-share-types filter auxiliary f F audit depaudit P
     """

@@ -85,7 +85,7 @@ def test_words_come_back_with_other_files() -> None:
         "-isysroot /x", "-wrapper gdb", "-Wl,--no-such", "-no-such", "-", "-o", "-l", "-Wl,-soname", "-Xlinker",
         "-Wl,--plugin-opt=-load=x.so", "-Wl,-mllvm,-load=x.so", "-Wl,-mllvm,-load,x.so", "--gcc-toolchain=x",
         "-###", "-cc1", "-Xclang-x", "-fpass-plugin=x", "-Wl,--remap-inputs=a=b", "-Wl,--chroot=/",
-        "-Wl,-format,binary",
+        "-Wl,-format,binary", "-Wl,--target1-abs,-plugin,x.so",
         "-target", "-target -x", "-Wl,-Map",
     ],
 )  # fmt: skip
