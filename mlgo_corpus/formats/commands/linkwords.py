@@ -246,6 +246,9 @@ _LINKER_SCRIPT = re.compile(r"-T[\w./+-]*\.(?:lds?|x)")
 _LOADS = "it would load code into the linker"
 _UNKNOWN = "it is not among the options of a link that are known here"
 _NO_VALUE: Final = "its value is missing"
+# Linkers differ in which options take the next word: GNU's ld reads `-library -plugin x.so` as `-l ibrary`, `-plugin`.
+_OPTION: Final = ("-", "@")
+_AN_OPTION: Final = "its value may be read as an option"
 _OTHER_ROOT = re.compile(r"--?(?:sysroot|gcc-toolchain|gcc-install-dir|isysroot)\b.*", re.DOTALL)
 _WHY = (
     (re.compile(r"-+(?:f?plugin|fpass-plugin|load-pass-plugin|plugin-opt)\b.*"), _LOADS),
@@ -341,7 +344,11 @@ class _Reader:
             return LinkWord(Role.FLAG, (f"--target={value}",))
         if word in _DRIVER_VALUES:
             value = next(self._rest, None)
-            return _refused(word, _NO_VALUE) if value is None else LinkWord(Role.FLAG, (word, value))
+            if value is None:
+                return _refused(word, _NO_VALUE)
+            if value.startswith(_OPTION):
+                return LinkWord(Role.REFUSED, (word, value), why=_AN_OPTION)
+            return LinkWord(Role.FLAG, (word, value))
         if word in TAKES_NEXT:
             words = (word, *islice(self._rest, 1))
             if word in _COMPILER_VALUES or (COMPILING_ONLY.fullmatch(word) and not _OTHER_ROOT.fullmatch(word)):
@@ -408,4 +415,6 @@ def _with_next(role: Role, word: str, rest: Iterator[str]) -> LinkWord:
     value = next(rest, None)
     if value is None:
         return _refused(f"-Wl,{word}", _NO_VALUE)
+    if value.startswith(_OPTION) and role is not Role.DROPPED:
+        return LinkWord(Role.REFUSED, (word, value), linker=True, why=_AN_OPTION)
     return LinkWord(role, (word,), value, linker=True)

@@ -86,6 +86,7 @@ def test_words_come_back_with_other_files() -> None:
         "-Wl,--plugin-opt=-load=x.so", "-Wl,-mllvm,-load=x.so", "-Wl,-mllvm,-load,x.so", "--gcc-toolchain=x",
         "-###", "-cc1", "-Xclang-x", "-fpass-plugin=x", "-Wl,--remap-inputs=a=b", "-Wl,--chroot=/",
         "-Wl,-format,binary", "-Wl,--target1-abs,-plugin,x.so",
+        "-Wl,-library,-plugin,x.so", "-Wl,-error-limit -Wl,-plugin -Wl,x.so", "-u -plugin", "-Wl,-h,@x", "-e @x",
         "-target", "-target -x", "-Wl,-Map",
     ],
 )  # fmt: skip

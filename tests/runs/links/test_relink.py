@@ -516,7 +516,7 @@ def test_a_file_of_words_is_refused_as_a_value_too(built: Built, tmp_path: Path,
 
     row = rows_of(relink_corpus(changed(built, tmp_path, change), tmp_path / "out"))["prog"]
     assert (row.reason, row.path, row.argv) == ("refused_option", None, None)
-    assert "@words: it " in row.detail
+    assert "@words: it" in row.detail
 
 
 @pytest.mark.parametrize("words", [["--", "{}"], ["-T{}"], ["-L", "{}"]], ids=" ".join)
