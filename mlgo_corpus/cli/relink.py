@@ -105,7 +105,7 @@ def _show_report(report: RelinkReport) -> None:
             "-" if original is None else str(original),
             _change(size, original),
             f"{row['replaced']} of {row['modules']}",
-            {None: "-", True: "yes", False: "no"}[row["identical"]] if row["reason"] == "ok" else str(row["reason"]),  # type: ignore[index]
+            {None: "-", True: "yes", False: "no"}[row["identical"]] if row["reason"] == "ok" else str(row["reason"]),
         )
     console.print(rows)
     if len(report.rows) > _SHOWN:
@@ -121,7 +121,7 @@ def _show_report(report: RelinkReport) -> None:
         err().print(f"{plain(product)}: {reason}: {plain(in_options(detail))}")
     if report.missing:
         names = ", ".join(map(plain, report.missing_modules))
-        distinct = {name for row in report.rows for name in row["missing_modules"]}  # type: ignore[attr-defined]
+        distinct = {name for row in report.rows for name in row["missing_modules"]}
         why = "without another object, or joined by something unseen or not repeated"
         err().print(f"linked as built: {counted(len(distinct), 'module')} {why}: {names}")
     show_hints(report.hints)

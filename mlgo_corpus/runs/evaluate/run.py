@@ -221,7 +221,7 @@ class Evaluation:
             progress=None,
         )
         shutil.rmtree(folder / link, ignore_errors=True)
-        return [ProductRow(**row) for row in products.rows]  # type: ignore[arg-type]
+        return [ProductRow(**row) for row in products.rows]
 
     def _plain_products(self, request: TraceRequest, link: str, flags: Sequence[str]) -> dict[str, int | None]:
         """Return the text of the products of plain compiles' objects.

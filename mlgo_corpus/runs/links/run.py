@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mlgo_corpus.compilers.compile import row_detail, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
@@ -69,7 +69,7 @@ class RelinkReport(Report):
     replaced: int
     missing: int
     missing_modules: tuple[str, ...]
-    rows: tuple[dict[str, object], ...]
+    rows: tuple[dict[str, Any], ...]
     problems: tuple[tuple[str, str, str], ...]
     hints: tuple[str, ...]
     seconds: float
