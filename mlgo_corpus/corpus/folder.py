@@ -232,9 +232,10 @@ class Corpus:
 
     def __getitem__(self, item: Module | str) -> Module:
         """Return the module of a name; a module of the corpus is itself one."""
-        if item not in self:
-            raise KeyError(item)
-        return self._module(item.name if isinstance(item, Module) else item)
+        name = item.name if isinstance(item, Module) else item
+        if name not in self:
+            raise KeyError(name)
+        return self._module(name)
 
     def modules(self, names: Iterable[str]) -> Iterator[Module]:
         """Yield modules by names that are the corpus's, without looking whether they are."""

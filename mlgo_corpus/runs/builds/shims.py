@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -109,13 +109,14 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
         )
         program(name, "\n".join((*settings, script)))
 
-    for name in _compiler_names():
+    on_path = _names_on_path()
+    for name in _compiler_names(on_path):
         is_cxx = is_cxx_compiler(name)
         recording(name, "c++" if is_cxx else "c", drivers.cxx if is_cxx else drivers.c)
     if sys.platform != "darwin":  # its ar has no plugins
         recorded = ("ar", *LINKERS)
         for kind, names in (*ARCHIVERS.items(), *((name, (name,)) for name in LINKERS)):
-            for name in _native_names(names):
+            for name in _native_names(names, on_path):
                 tool = drivers.archivers.get(kind)
                 if tool is None and kind in recorded and (found := shutil.which(name)) is not None:
                     tool = (found,)
@@ -211,30 +212,32 @@ def _has_terminal() -> bool:
     return False
 
 
-def _compiler_names() -> tuple[str, ...]:
+def _compiler_names(on_path: Sequence[str]) -> tuple[str, ...]:
     """List the names by which a build may call a compiler for this machine: the usual ones and those on PATH."""
     names = dict.fromkeys(USUAL_COMPILERS)
-    for name in _names_on_path():
+    for name in on_path:
         found = _COMPILER.fullmatch(name)
         if found and (found["triple"] is None or is_native(found["triple"])):
             names[name] = None
     return tuple(names)
 
 
-def _native_names(names: Sequence[str]) -> tuple[str, ...]:
+def _native_names(names: Sequence[str], on_path: Sequence[str]) -> tuple[str, ...]:
     """List the names of a tool, and those of programs on PATH that have a target that is this machine before one."""
     endings = tuple(f"-{name}" for name in names)
     found = dict.fromkeys(names)
-    for program in _names_on_path():
+    for program in on_path:
         if program.endswith(endings) and any(is_native(program.removesuffix(ending)) for ending in endings):
             found[program] = None
     return tuple(found)
 
 
-def _names_on_path() -> Iterator[str]:
+def _names_on_path() -> tuple[str, ...]:
+    found: dict[str, None] = {}
     for folder in os.get_exec_path():
         with suppress(OSError):
-            yield from os.listdir(folder or ".")
+            found |= dict.fromkeys(os.listdir(folder or "."))
+    return tuple(found)
 
 
 def _target(compiler: str) -> tuple[str, ...]:

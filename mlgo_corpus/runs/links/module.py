@@ -506,7 +506,7 @@ class ProductLink:
         own = (f"-fuse-ld={name}",) if name else ()
         asked = ("-nostdlib", *own, "-Xlinker", "-o", "-Xlinker", _PRODUCT, *words)
         argv = self._linker((*asked, *flags))
-        # What the driver adds of its own comes before the words that it passes on.
+        # The driver puts its own options before those that it passes on.
         at = argv.index(_PRODUCT) - 1
         if flags and argv[1:at] != self._linker(asked)[1:at]:
             why = "the build ran the linker itself, without a compiler's options: give the linker's own, as -Wl,OPTION"

@@ -262,9 +262,8 @@ class Tracer:
     def _trace(self, module: Module | str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:
             found = self.corpus[module]
-        except KeyError:
-            name = module.name if isinstance(module, Module) else module
-            raise CorpusError("there is no such module in the corpus", name) from None
+        except KeyError as error:
+            raise CorpusError("there is no such module in the corpus", error.args[0]) from None
         number = next(self._numbers)
         with self._turn_of(_named_one(settings) if one is None else one):
             traced = TraceJob(replace(settings, names=log)).run(TraceItem(number, found))
