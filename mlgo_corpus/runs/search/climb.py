@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, groupby
+from itertools import chain, cycle, groupby
 from typing import Final, NamedTuple
 
 from mlgo_corpus.formats.logs.keys import Key
@@ -174,8 +174,24 @@ class Moved(NamedTuple):
     by: float
 
 
-Guide = Rule | Moved | str
-"""What decides where nothing is planned: a rule, or a policy by its name."""
+SingleGuide = Rule | Moved | str
+"""A rule, or a policy by its name."""
+
+
+class Mixed(NamedTuple):
+    """For each callee one of several guides, drawn by a hash of what a compiler tells of it.
+
+    Attributes:
+        among: these.
+        seed: of the hash.
+    """
+
+    among: tuple[SingleGuide, ...]
+    seed: int
+
+
+Guide = SingleGuide | Mixed
+"""What decides where nothing is planned."""
 
 # Measured on leveldb and yaml-cpp at -Oz: six compiles by these save more than thirty that begin with flips.
 _FIRST_RULES: Final = (
@@ -189,6 +205,11 @@ _FIRST_RULES: Final = (
 # Offsets to a learned policy's threshold, in log odds: each part of a module has a best threshold of its own. With 25
 # compiles the products of ninja and hunspell are 14.5 and 6.0 % smaller, and 13.1 and 5.3 % without these offsets.
 _MOVES: Final = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+# What a mixture draws from: each callee has a best threshold of its own, too.
+_MIXED_MOVES: Final = (0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5)
+# One mixture of policies, and one of rules, for so many compiles; and the most, as flips find more in the end.
+_MIXED_EVERY: Final = 5
+_MOST_MIXED: Final = 10
 
 Compile = Callable[[Plan, Guide | None], Outcome]
 """Compile by a plan; what it does not say is decided by a guide, or else by the policy that the search began with."""
@@ -226,7 +247,11 @@ def draw_guides(
         for _ in range(budget // 10)
     )
     moved = (Moved(policy, by) for by in _MOVES for policy in learned)
-    return [*policies, *moved, *_FIRST_RULES, *drawn]
+    seeds = range(min(budget // _MIXED_EVERY, _MOST_MIXED))
+    mixed_rules = (Mixed(_FIRST_RULES, seed) for seed in seeds)
+    of_policy = [tuple(Moved(policy, by) for by in _MIXED_MOVES) for policy in learned]
+    mixed = (Mixed(among, seed) for seed, among in zip(seeds, cycle(of_policy), strict=False))
+    return [*policies, *mixed, *moved, *_FIRST_RULES, *mixed_rules, *drawn]
 
 
 def climb(

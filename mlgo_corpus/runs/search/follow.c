@@ -20,6 +20,10 @@ struct decider {
     int64_t decision;                            /* where LLVM's own decision is; -1 if a rule decides */
     int64_t cost, users;                         /* where the rule's features are */
     int64_t most_users, few, many;               /* the rule */
+    struct decider *among;                       /* of which a mixture draws one for each callee; NULL for no mixture */
+    const int64_t *callee;                       /* where the features are that it draws by */
+    int64_t ways, told;                          /* how many deciders, and such features */
+    uint64_t seed;
 };
 
 struct follower {
@@ -53,8 +57,23 @@ static int64_t number_at(const char *tensors, int64_t place)
     return value;
 }
 
+/* Return 64 bits that depend on all bits of a number: a step of the generator SplitMix64. */
+static uint64_t scrambled(uint64_t number)
+{
+    number += 0x9E3779B97F4A7C15;
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9;
+    number = (number ^ number >> 27) * 0x94D049BB133111EB;
+    return number ^ number >> 31;
+}
+
 static int64_t decide_by(struct decider *decider, const char *tensors)
 {
+    if (decider->among != NULL) {
+        uint64_t drawn = decider->seed;
+        for (int64_t i = 0; i < decider->told; i++)
+            drawn = scrambled(drawn ^ (uint64_t)number_at(tensors, decider->callee[i]));
+        decider = decider->among + drawn % (uint64_t)decider->ways;
+    }
     if (decider->policy != NULL) {
         int64_t decision = 0;
         for (int64_t i = 0; i < decider->count; i++)

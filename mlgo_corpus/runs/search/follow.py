@@ -11,6 +11,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,8 @@ _CHUNK: Final = 1 << 16
 _NUMBER: Final = "int64_t"
 # Room is made for many questions at once; LLVM's have 300 bytes.
 _MOST_BYTES: Final = 4096
+_OF_CALLEE: Final = ("callee_basic_block_count", "callee_users", "callee_conditionally_executed_blocks")
+_64_BITS: Final = (1 << 64) - 1
 # Room for so many questions more than are planned, and how much more where that does not do.
 _ROOM: Final = 1 << 10
 
@@ -104,7 +107,42 @@ class ByPolicy:
         return int(decision_of(self.policy, observation.record) != 0)
 
 
-Decider = ByDefault | ByRule | ByPolicy
+SingleDecider = ByDefault | ByRule | ByPolicy
+
+
+class ByMixture:
+    """For each callee one of several deciders, drawn by a hash of what the compiler tells of it.
+
+    Raises:
+        UsageError: the compiler does not send that.
+    """
+
+    def __init__(self, among: Sequence[SingleDecider], seed: int, header: LogHeader) -> None:
+        places = [header.places.get(name) for name in _OF_CALLEE]
+        if None in places:
+            raise UsageError("this compiler does not send what a callee is")
+        self.places = tuple(place.start for place in places if place is not None)
+        self._readers = tuple(map(_reader_at, self.places))
+        self.among = tuple(among)
+        self.seed = seed
+
+    def decide(self, observation: LiveObservation) -> int:
+        """Return the decision."""
+        drawn = self.seed
+        for read in self._readers:
+            drawn = _scrambled(drawn ^ read(observation.tensors) & _64_BITS)
+        return self.among[drawn % len(self.among)].decide(observation)
+
+
+def _scrambled(number: int) -> int:
+    """Return 64 bits that depend on all 64 bits of a number: a step of the generator SplitMix64."""
+    number = number + 0x9E3779B97F4A7C15 & _64_BITS
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _64_BITS
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & _64_BITS
+    return number ^ number >> 31
+
+
+Decider = SingleDecider | ByMixture
 
 
 class Follower:
@@ -144,6 +182,9 @@ class _NativeDecider(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("policy", "offsets", "features")),
         *((name, ctypes.c_int64) for name in ("count", "decision", "cost", "users", "most_users", "few", "many")),
+        *((name, ctypes.c_void_p) for name in ("among", "callee")),
+        *((name, ctypes.c_int64) for name in ("ways", "told")),
+        ("seed", ctypes.c_uint64),
     )
 
 
@@ -257,6 +298,17 @@ class NativeFollower:
             return _NativeDecider(
                 decision=-1, cost=cost, users=users, most_users=rule.users, few=rule.few, many=rule.many
             )
+        if isinstance(decider, ByMixture):
+            among = (_NativeDecider * len(decider.among))(*map(self._native, decider.among))
+            callee = np.array(decider.places, np.int64)
+            self._arrays[f"mixture {len(self._arrays)}"] = (among, callee)
+            return _NativeDecider(
+                among=ctypes.addressof(among),
+                callee=callee.ctypes.data,
+                ways=len(among),
+                told=len(callee),
+                seed=decider.seed,
+            )
         policy = decider.policy
         if not isinstance(policy, CompiledPolicy):
             raise TypeError("expected a compiled policy")
@@ -290,8 +342,9 @@ def make_follower(
     misplaced: tuple[slice, slice] | None,
 ) -> Follower | NativeFollower:
     """Return what answers by a plan: in C if it can be."""
+    deciding = chain.from_iterable(one.among if isinstance(one, ByMixture) else (one,) for one in (base, guide))
     native = _is_native(header) and all(
-        isinstance(one.policy, CompiledPolicy) for one in (base, guide) if isinstance(one, ByPolicy)
+        isinstance(one.policy, CompiledPolicy) for one in deciding if isinstance(one, ByPolicy)
     )
     library = native_library() if native and all(planned in (None, 0, 1) for _, planned in plan) else None
     if library is None:

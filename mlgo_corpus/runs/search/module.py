@@ -55,20 +55,24 @@ from mlgo_corpus.runs.search.climb import (
     Decision,
     Found,
     Guide,
+    Mixed,
     Moved,
     Outcome,
     Plan,
     Rule,
+    SingleGuide,
     climb,
     draw_guides,
 )
 from mlgo_corpus.runs.search.follow import (
     ByDefault,
+    ByMixture,
     ByPolicy,
     ByRule,
     Decider,
     Follower,
     NativeFollower,
+    SingleDecider,
     make_follower,
     native_library,
 )
@@ -212,7 +216,7 @@ class _ModuleSearch:
         self._policies: dict[str | Moved, Policy] = {}
         policies = (start, *self.policies)
         self._misled = {one for one in policies if not asks_default(learned_policy(one), task, trace.major)}
-        self._foreseen: set[Guide] = set()
+        self._foreseen: dict[Guide, Policy | None] = {}
         self.untried: dict[str, None] = {}
         self._options = options
         self._argv = self._command()
@@ -261,6 +265,8 @@ class _ModuleSearch:
         """Return False if a guide cannot decide by what this compiler sends, so that its compile would fail."""
         if self.header is None or isinstance(guide, Rule) or guide == _LLVM:
             return True
+        if isinstance(guide, Mixed):
+            return all(map(self.can_follow, guide.among))
         try:
             check_sent(self._policy(guide), self.header)
         except UsageError as error:
@@ -271,7 +277,7 @@ class _ModuleSearch:
     def repeats(self, guide: Guide, outcome: Outcome) -> bool:
         """Return True if a guide, at each state of an outcome, decides as that did: its compile would be the same."""
         header = self.header
-        if header is None or not (isinstance(guide, Rule | Moved) or guide == _LLVM or is_learned(guide)):
+        if header is None or not (not isinstance(guide, str) or guide == _LLVM or is_learned(guide)):
             return False  # another policy may go by what came before, or by chance
         if _policy_of(guide) in self._misled:
             return False  # the outcome's states lack what it decides by
@@ -348,18 +354,20 @@ class _ModuleSearch:
 
     def _foresee(self, guide: Guide | None) -> None:
         """Find out what a policy decides where LLVM's own decision does not overwrite what it decides by."""
-        if guide is None or isinstance(guide, Rule) or guide in self._foreseen or _policy_of(guide) not in self._misled:
+        policy = _policy_of(guide)
+        if guide is None or policy is None or guide in self._foreseen or policy not in self._misled:
             return
         argv = self._command(default=False)
         header, decided = self._converse(
             argv, None, lambda header: make_follower(header, (), self._decider(guide, header), None, None)
         )
-        self._foreseen.add(guide)
+        self._foreseen[guide] = None
         if header is not None:
             features = tuple(spec for spec in stable_features(header) if spec.name != MISPLACED_IN)
             key_of = key_maker(header, features)
             decisions = {key_of(tensors): decision for _, decision, tensors in decided}
-            self._policies[guide] = KeyedPolicy(decisions, self._policy(guide), features)
+            otherwise = self._policy(guide if isinstance(guide, str | Moved) else policy)
+            self._foreseen[guide] = KeyedPolicy(decisions, otherwise, features)
 
     def _follower(self, plan: Plan, guide: Guide | None, header: LogHeader) -> Follower | NativeFollower:
         """Return what answers by a plan."""
@@ -369,11 +377,20 @@ class _ModuleSearch:
 
     def _decider(self, guide: Guide, header: LogHeader) -> Decider:
         """Return what decides as a guide does."""
+        if (foreseen := self._foreseen.get(guide)) is not None:
+            return self._by_policy(foreseen, header)
+        if isinstance(guide, Mixed):
+            return ByMixture([self._single_decider(one, header) for one in guide.among], guide.seed, header)
+        return self._single_decider(guide, header)
+
+    def _single_decider(self, guide: SingleGuide, header: LogHeader) -> SingleDecider:
         if isinstance(guide, Rule):
             return ByRule(guide, header)
         if guide == _LLVM:
             return ByDefault(header)
-        policy = self._policy(guide)
+        return self._by_policy(self._policy(guide), header)
+
+    def _by_policy(self, policy: Policy, header: LogHeader) -> ByPolicy:
         begin_with(policy, header, self._name)
         return ByPolicy(policy, header)
 
@@ -390,6 +407,8 @@ class _ModuleSearch:
 
 def _policy_of(guide: Guide | None) -> str | None:
     """Return the name of the policy that a guide decides by; None for a rule."""
+    if isinstance(guide, Mixed):
+        return next(filter(None, map(_policy_of, guide.among)), None)
     if isinstance(guide, Moved):
         return guide.policy
     return guide if isinstance(guide, str) else None

@@ -12,6 +12,7 @@ from mlgo_corpus.runs.search.climb import (
     Decision,
     Found,
     Guide,
+    Mixed,
     Outcome,
     Plan,
     Rule,
@@ -96,7 +97,9 @@ def test_each_part_is_taken_from_where_it_is_smaller(rule: Rule) -> None:
 def test_few_compiles_are_shared_by_rules_and_flips() -> None:
     for budget in (1, 2, 3, 12, 100, 1000):
         rules = draw_guides(budget, random.Random(1))
-        assert len(rules) == 6 + budget // 10
+        assert len(rules) == 6 + min(budget // 5, 10) + budget // 10
+        mixed = rules[6 : 6 + min(budget // 5, 10)]
+        assert mixed == [Mixed(tuple(rules[:6]), seed) for seed in range(min(budget // 5, 10))]
         assert rules == draw_guides(budget, random.Random(1))
         assert draw_guides(budget, random.Random(1), ["default", "p"]) == ["default", "p", *rules]
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.compilers.session import Answered, LiveObservation
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_part
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
@@ -27,12 +28,21 @@ from mlgo_corpus.policies.policy import make_policy
 from mlgo_corpus.runs.search import follow
 from mlgo_corpus.runs.search.climb import Plan
 from mlgo_corpus.runs.search.climb import Rule as CostRule
-from mlgo_corpus.runs.search.follow import ByDefault, ByPolicy, ByRule, Decider, Follower, NativeFollower, make_follower
+from mlgo_corpus.runs.search.follow import (
+    ByDefault,
+    ByMixture,
+    ByPolicy,
+    ByRule,
+    Decider,
+    Follower,
+    NativeFollower,
+    make_follower,
+)
 from tests.policies.samples import small_policy
 
 NAMES = (
     *("cost_estimate", "callee_users", "callee_basic_block_count", "callsite_height", "node_count"),
-    *("caller_users", "num_loops", "dead_blocks", "threshold", "inlining_default"),
+    *("caller_users", "callee_conditionally_executed_blocks", "dead_blocks", "threshold", "inlining_default"),
 )
 HEADER = LogHeader(tuple(map(TensorSpec, NAMES)), advice=TensorSpec("inlining_decision"))
 TASK = find_task(INLINING)
@@ -87,7 +97,9 @@ def both(plan: Plan, base: Decider, guide: Decider | None) -> tuple[Follower, Na
 
 
 @settings(max_examples=60)
-@given(seed=st.integers(0, 2**32), kinds=st.tuples(*2 * [st.sampled_from(["default", "rule", "policy", None])]))
+@given(
+    seed=st.integers(0, 2**32), kinds=st.tuples(*2 * [st.sampled_from(["default", "rule", "policy", "mixture", None])])
+)
 def test_c_and_python_answer_alike(policy: CompiledPolicy, seed: int, kinds: tuple[str | None, str | None]) -> None:
     """Calls are gone, new or changed, in plans that are shorter than the window and longer."""
     generator = random.Random(seed)
@@ -102,6 +114,8 @@ def test_c_and_python_answer_alike(policy: CompiledPolicy, seed: int, kinds: tup
         "policy": ByPolicy(policy, HEADER),
         None: None,
     }
+    among = [ByDefault(HEADER), ByRule(CostRule(0, 1, 2), HEADER), ByPolicy(policy, HEADER)]
+    deciders["mixture"] = ByMixture(among[: generator.randrange(1, 4)], generator.randrange(2**64), HEADER)
     plan = planned(generator, some)
     plain, native = both(plan, deciders[kinds[0]] or ByDefault(HEADER), deciders[kinds[1]])
     observations = [live(number, question(row)) for number, row in enumerate(asked)]
@@ -114,7 +128,10 @@ def test_what_c_cannot_decide_is_decided_in_python(policy: CompiledPolicy, monke
     odd = LogHeader((*HEADER.features, TensorSpec("odd", "float")), advice=HEADER.advice)
     for header, guide in ((HEADER, ByPolicy(SimpleNamespace(advise=lambda _: 1), HEADER)), (odd, None)):
         assert isinstance(make_follower(header, [], base, guide, None), Follower)
-    assert isinstance(make_follower(HEADER, [], base, ByPolicy(policy, HEADER), None), NativeFollower)
+    native, plain = ByPolicy(policy, HEADER), ByPolicy(SimpleNamespace(advise=lambda _: 1), HEADER)
+    assert isinstance(make_follower(HEADER, [], base, native, None), NativeFollower)
+    assert isinstance(make_follower(HEADER, [], base, ByMixture([base, native], 1, HEADER), None), NativeFollower)
+    assert isinstance(make_follower(HEADER, [], base, ByMixture([base, plain], 1, HEADER), None), Follower)
     key = stable_part(HEADER)(question(ROW)), 0
     for plan in ([(key, 128)], [(key, -3)]):
         assert isinstance(make_follower(HEADER, plan, base, None, None), Follower)
@@ -128,6 +145,27 @@ def test_what_c_cannot_decide_is_decided_in_python(policy: CompiledPolicy, monke
         assert isinstance(make_follower(LogHeader(HEADER.features, advice=advice), [], base, None, None), Follower)
     monkeypatch.setattr(follow, "native_library", lambda: None)
     assert isinstance(make_follower(HEADER, [], base, None, None), Follower)
+
+
+def test_a_mixture_decides_a_callee_s_calls_alike() -> None:
+    """Which of its deciders does so depends on the callee and the seed alone, and each has its share."""
+    never, always = (ByRule(CostRule(0, limit, limit), HEADER) for limit in (-9, 9))
+    mixtures = [ByMixture([never, always, always, always], seed, HEADER) for seed in range(2)]
+    told = [NAMES.index(name) for name in NAMES if name.startswith("callee_")]
+    drawn, generator = [], random.Random(1)
+    for callee in range(2000):
+        decided = []
+        for _ in range(2):
+            row = [generator.randrange(-1, 3) for _ in NAMES]
+            for place in told:
+                row[place] = callee * place
+            decided.append([mixture.decide(live(0, question(tuple(row)))) for mixture in mixtures])
+        assert decided[0] == decided[1]
+        drawn.append(decided[0])
+    assert all(1430 < total < 1570 for total in map(sum, zip(*drawn, strict=True)))
+    assert 650 < sum(one != other for one, other in drawn) < 850
+    with pytest.raises(UsageError, match="does not send what a callee is"):
+        ByMixture([never], 1, LogHeader(HEADER.features[:3], advice=HEADER.advice))
 
 
 class Channel:

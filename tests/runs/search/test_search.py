@@ -34,7 +34,7 @@ from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.policy import is_learned, make_policy
 from mlgo_corpus.runs.search import follow
-from mlgo_corpus.runs.search.climb import Guide, Moved, Outcome, draw_guides
+from mlgo_corpus.runs.search.climb import Guide, Mixed, Moved, Outcome, draw_guides
 from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _found_after, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport, _Sums
 from mlgo_corpus.runs.trace.run import LevelSizes
@@ -543,8 +543,12 @@ def test_a_learned_policy_is_tried_with_other_thresholds(search: Callable[..., S
         records = np.array([(cost,) for cost in costs], [("cost_estimate", np.int64)])
         assert [moved.advise(record) for record in records] == [int(40 - cost > by) for cost in costs]
     guides = draw_guides(25, random.Random(1), ["p"], ["p", "q"])
+    mixed = [guide for guide in guides if isinstance(guide, Mixed)][:5]
     moves = [guide for guide in guides if isinstance(guide, Moved)]
-    assert guides[: 1 + len(moves)] == ["p", *moves]
+    assert guides[: 6 + len(moves)] == ["p", *mixed, *moves]
+    assert [(guide.seed, {one.policy for one in guide.among}) for guide in mixed] == [
+        *((0, {"p"}), (1, {"q"}), (2, {"p"}), (3, {"q"}), (4, {"p"}))
+    ]
     assert {guide.policy for guide in moves} == {"p", "q"}
     assert all(Moved(guide.policy, -guide.by) in moves for guide in moves[:8])
     named = {name: is_learned(name) for name in (str(tmp_path / "rule"), "inlining-1.0", "default", str(tmp_path))}

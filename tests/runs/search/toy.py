@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mlgo_corpus.formats.logs.keys import Key
-from mlgo_corpus.runs.search.climb import Decision, Outcome, Plan, Rule
+from mlgo_corpus.runs.search.climb import Decision, Mixed, Outcome, Plan, Rule
 
 CALL_BYTES = 9
 
@@ -21,7 +21,7 @@ class Program:
     kept: tuple[bool, ...]
     compiles: list[int]
 
-    def compile(self, overrides: Mapping[Key, int], rule: Rule | None = None) -> Outcome:
+    def compile(self, overrides: Mapping[Key, int], guide: Rule | Mixed | None = None) -> Outcome:
         """Inline from the leaves up; without an override a callee of less than 12 bytes is inlined, or by a rule."""
         self.compiles[0] += 1
         sizes: dict[int, int] = {}
@@ -34,7 +34,8 @@ class Program:
                 callee, path = work.pop(0)
                 key = (path, 0)
                 base = int(sizes[callee] < 12)
-                other = base if rule is None else rule.decides(sizes[callee], self.uses(callee))
+                rule = guide.among[(callee + guide.seed) % len(guide.among)] if isinstance(guide, Mixed) else guide
+                other = rule.decides(sizes[callee], self.uses(callee)) if isinstance(rule, Rule) else base
                 decided = overrides.get(key, other)
                 decisions.append(Decision(key, f"f{caller}", f"f{callee}", base, decided, path, 1.0))
                 if decided:
@@ -54,7 +55,7 @@ class Program:
         """Count the calls of a function."""
         return sum(callees.count(function) for callees in self.calls)
 
-    def compile_by(self, plan: Plan, rule: Rule | None = None) -> Outcome:
+    def compile_by(self, plan: Plan, rule: Rule | Mixed | None = None) -> Outcome:
         """Inline by a plan, and a rule."""
         return self.compile({key: value for key, value in plan if value is not None}, rule)
 
