@@ -205,7 +205,7 @@ _FIRST_RULES: Final = (
 # Offsets to a learned policy's threshold, in log odds: each part of a module has a best threshold of its own. With 25
 # compiles the products of ninja and hunspell are 14.5 and 6.0 % smaller, and 13.1 and 5.3 % without these offsets.
 _MOVES: Final = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
-# What a mixture draws from: each callee has a best threshold of its own, too.
+# A mixture draws from these offsets, as the best threshold differs from callee to callee.
 _MIXED_MOVES: Final = (0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5)
 # One mixture of policies, and one of rules, for so many compiles; and the most, as flips find more in the end.
 _MIXED_EVERY: Final = 5
@@ -230,13 +230,13 @@ _EPSILON: Final = 1e-6
 def draw_guides(
     budget: int, generator: random.Random, policies: Sequence[str] = (), learned: Sequence[str] = ()
 ) -> list[Guide]:
-    """Return what to try within a budget of compiles: policies, rules that are good everywhere, and some at random.
+    """Return what to try within a budget of compiles: policies, rules that are good everywhere, mixtures, random rules.
 
     Args:
         budget: all compiles of a module.
         generator: draws the rules at random.
         policies: what to try as it is.
-        learned: the learned policies that are tried with other thresholds, too.
+        learned: the learned policies that are tried with other thresholds, and in mixtures of these.
     """
     drawn = (
         Rule(

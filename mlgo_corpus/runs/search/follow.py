@@ -2,7 +2,8 @@
 
 `Follower` is the plain way, in Python. `NativeFollower` does the same in C (``follow.c``), which is compiled once and
 kept in the cache: a decision takes microseconds, and a hundred between two turns of a compiler in Python. It is taken
-where a C compiler is there and all that decides is native, too: LLVM's own decision, a rule, or a compiled policy.
+where a C compiler is there and all that decides is native, too: LLVM's own decision, a rule, a compiled policy, or a
+mixture of these.
 """
 
 from __future__ import annotations
@@ -118,10 +119,10 @@ class ByMixture:
     """
 
     def __init__(self, among: Sequence[SingleDecider], seed: int, header: LogHeader) -> None:
-        places = [header.places.get(name) for name in _OF_CALLEE]
-        if None in places:
-            raise UsageError("this compiler does not send what a callee is")
-        self.places = tuple(place.start for place in places if place is not None)
+        try:
+            self.places = tuple(header.places[name].start for name in _OF_CALLEE)
+        except KeyError:
+            raise UsageError("this compiler does not send what a callee is") from None
         self._readers = tuple(map(_reader_at, self.places))
         self.among = tuple(among)
         self.seed = seed

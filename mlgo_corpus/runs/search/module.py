@@ -277,7 +277,7 @@ class _ModuleSearch:
     def repeats(self, guide: Guide, outcome: Outcome) -> bool:
         """Return True if a guide, at each state of an outcome, decides as that did: its compile would be the same."""
         header = self.header
-        if header is None or not (not isinstance(guide, str) or guide == _LLVM or is_learned(guide)):
+        if header is None or (isinstance(guide, str) and guide != _LLVM and not is_learned(guide)):
             return False  # another policy may go by what came before, or by chance
         if _policy_of(guide) in self._misled:
             return False  # the outcome's states lack what it decides by
