@@ -89,6 +89,8 @@ _FORMATS: Final = (_FORMAT, "mlgo-links-1")
 _AR: Final = "ar"
 _SYSTEM: Final = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _NAMES: Final = SectionNames()
+# Options after which a shared library does not export all that is not hidden.
+_HIDES: Final = re.compile(r"(^|,)--?(version-script|exclude-libs|retain-symbols-file)\b")
 
 
 class LinkKind(StrEnum):
@@ -218,6 +220,24 @@ def linked_groups(corpus: Corpus) -> Callable[[str], str]:
     """Return a function from a module's name to its link group: a product's name, or its project."""
     products, labels = linked_together(corpus), ModuleLabels.of(corpus)
     return lambda name: products.get(name) or f"of {labels.project(name)}"
+
+
+def exporting_modules(corpus: Corpus) -> frozenset[str]:
+    """Return the modules that are in shared libraries, whose functions those export.
+
+    Where a link has a version script, or hides what archives hold, that is not known, and nothing is said. It is empty
+    without a record of links.
+
+    Raises:
+        CorpusError: the record is damaged.
+    """
+    records = known_links(corpus) or ()
+    parts = parts_of(records)
+    found: set[str] = set()
+    for record in product_links(records):
+        if record.kind == LinkKind.SHARED and not any(map(_HIDES.search, record.arguments)):
+            found.update(modules_of(record, parts, taken=True))
+    return frozenset(found)
 
 
 def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:

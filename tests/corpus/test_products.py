@@ -87,6 +87,31 @@ def test_members_of_an_archive_are_there_once(tmp_path: Path) -> None:
     assert products.read_links(open_corpus(tmp_path)) == tuple(links)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words", "exports"),
+    [
+        ("shared", (), True),
+        ("shared", ("-Wl,-soname,lib.so.1", "-Wl,-Bsymbolic"), True),
+        ("shared", ("-Wl,-z,now,--version-script=lib.map",), False),
+        ("shared", ("--version-script", "lib.map"), False),
+        ("shared", ("-Wl,--exclude-libs,ALL",), False),
+        ("program", ("-rdynamic",), False),
+    ],
+)
+def test_modules_whose_functions_a_library_exports(
+    tmp_path: Path, kind: str, words: tuple[str, ...], exports: bool
+) -> None:
+    def item(name: str) -> products.LinkedFile:
+        return products.LinkedFile(name, f"/b/{name}", "there", modules=(name,))
+
+    other = replace(link("other"), inputs=(item("a.o"), item("c.o")))
+    one = link("one")
+    one = replace(one, kind=kind, arguments=(*one.arguments, *words), inputs=(item("a.o"), item("b.o")))
+    read(tmp_path, other, one)
+    found = products.exporting_modules(open_corpus(tmp_path))
+    assert found == (frozenset({"a.o", "b.o"}) if exports else frozenset())
+
+
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
 def test_modules_of_products_that_have_one_in_common(built: dict[str, list[str]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -102,3 +127,4 @@ def test_modules_of_products_that_have_one_in_common(built: dict[str, list[str]]
 def test_a_corpus_without_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "known_links", lambda _: None)
     assert products.linked_together(None) == {}  # type: ignore[arg-type]
+    assert products.exporting_modules(None) == frozenset()  # type: ignore[arg-type]

@@ -66,13 +66,13 @@ def program(seed: int) -> str:
     return "\n".join((*lines, f"int run{seed}(int v) {{ {' '.join(uses)} return v; }}", ""))
 
 
-def build(folder: Path, seeds: Sequence[int], llvm: Llvm) -> Path:
+def build(folder: Path, seeds: Sequence[int], llvm: Llvm, flags: str = "") -> Path:
     """Build a library of some programs, and return its corpus."""
     folder.mkdir()
     for seed in seeds:
         (folder / f"p{seed}.cpp").write_text(program(seed))
     names = " ".join(f"p{seed}" for seed in seeds)
-    script = f"cd {folder}; for p in {names}; do c++ -Oz -fPIC -c $p.cpp; done; c++ -shared -o lib.so *.o"
+    script = f"cd {folder}; for p in {names}; do c++ -Oz -fPIC {flags} -c $p.cpp; done; c++ -shared -o lib.so *.o"
     build_corpus(("sh", "-c", script), folder / "corpus", compiler=llvm.clang, stdout=2)
     return folder / "corpus"
 

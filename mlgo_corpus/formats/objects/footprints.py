@@ -8,6 +8,8 @@ COFF, code alone is counted.
 A compiler knows functions by their names in the IR. Where an object has several names for one place, only one of them
 is a function's: an out-of-line constructor ``_ZN1AC2Ev`` has the alias ``_ZN1AC1Ev``. And Mach-O and 32-bit Windows put
 ``_`` before each name.
+
+A linker adds to that: entries in tables of what it makes (`linked_entries`), often more than a small function's code.
 """
 
 from __future__ import annotations
@@ -17,13 +19,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.objects.elf import ElfObject
+from mlgo_corpus.formats.objects.elf import SHF_EXECINSTR, STB_LOCAL, STT_FUNC, ElfObject, string_at
 from mlgo_corpus.formats.objects.objfile import Container, identify_container
 from mlgo_corpus.formats.objects.symbols import Symbol, elf_symbols, parse_symbols
 
 _FRAMES: Final = b".eh_frame"
 _LANDING_PADS: Final = b".gcc_except_table"
 _I386: Final = b"\x4c\x01"
+# Bytes of text, as llvm-size counts it, in what is linked. Of each function with an FDE, where .eh_frame_hdr finds it.
+_FOUND: Final = 8
+# Of each name that a shared library exports: its symbol and version, and its places in .gnu.hash, which depend on the
+# others' (seen: 5 to 9); the name itself comes on top.
+_EXPORTED: Final = 24 + 2 + 6
+# Of each function that is called so that another library may take its place: a stub in .plt, and its relocation.
+_CALLED: Final = 16 + 24
+_DEFAULT, _INTERNAL, _HIDDEN = 0, 1, 2  # STV_DEFAULT and so on
 
 
 class _Unwinding(NamedTuple):
@@ -80,6 +90,52 @@ def function_footprints(data: Buffer, names: Mapping[str, str] | None = None) ->
             if (owner := places.get(place)) is not None:
                 found[owner] += size
     return found
+
+
+def linked_entries(data: Buffer, names: Mapping[str, str] | None = None, *, exports: bool) -> dict[str, int]:
+    """Return the bytes of text that each function takes in tables of what an object is linked into, by its name.
+
+    These are its entry in ``.eh_frame_hdr``, and if a shared library exports it, those in ``.dynsym``, ``.dynstr``,
+    ``.gnu.version`` and ``.gnu.hash``, and for its calls in ``.plt`` and ``.rela.plt``, as on x86-64 and AArch64. Of
+    objects other than 64-bit little-endian ELF, nothing is known.
+
+    Args:
+        data: the object.
+        names: the functions' names by their symbols, as `names_by_symbol` returns them.
+        exports: whether it is linked into a shared library that exports what is not hidden.
+
+    Raises:
+        FormatError: the data is no object, or damaged.
+    """
+    elf = ElfObject.little64(data)
+    if elf is None:
+        return {}
+    names = names or {}
+    relocations = elf.relocations()
+    found_at = _FOUND * any(elf.name(target).startswith(_FRAMES) for target in relocations)
+    called = _symbols_in_code(elf, relocations) if exports else frozenset()
+    entries: dict[str, int] = {}
+    owners: dict[tuple[int, int], str] = {}
+    functions = (
+        (string_at(elf.strings, at).decode("utf-8", "surrogateescape"), number, info >> 4, other & 3, (section, value))
+        for number, (at, info, other, section, value, size) in enumerate(elf.rows)
+        if section > 0 and size > 0 and info & 15 == STT_FUNC
+    )
+    for symbol, number, binding, visibility, place in sorted(functions, key=lambda one: (one[0] not in names, one)):
+        name = owners.setdefault(place, names.get(symbol, symbol))
+        if exports and binding != STB_LOCAL and visibility not in (_INTERNAL, _HIDDEN):
+            replaced = number in called and visibility == _DEFAULT
+            of_name = _EXPORTED + len(symbol.encode("utf-8", "surrogateescape")) + 1 + _CALLED * replaced
+            entries[name] = entries.get(name, 0) + of_name
+    for name in dict.fromkeys(owners.values()):
+        entries[name] = entries.get(name, 0) + found_at
+    return entries
+
+
+def _symbols_in_code(elf: ElfObject, relocations: Mapping[int, int]) -> frozenset[int]:
+    """Return the numbers of the symbols that code refers to."""
+    code = [number for target, number in relocations.items() if elf.headers[target][2] & SHF_EXECINSTR]
+    return frozenset(symbol for number in code for _, _, symbol, *_ in elf.relocations_in(number))
 
 
 def _is_function(symbol: Symbol) -> bool:

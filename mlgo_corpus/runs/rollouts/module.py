@@ -18,12 +18,11 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.policy import Policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.rollouts.decide import Candidate
-from mlgo_corpus.runs.search.rounds import Weights, functions_in, weighted_size
+from mlgo_corpus.runs.search.rounds import Weights, functions_in, linked_size
 from mlgo_corpus.runs.trace.module import TraceItem, TraceJob, TraceSettings
 
 # Not `default`, whose objects a trace explains where they differ from the plain compile's.
@@ -37,6 +36,7 @@ class RolloutItem(NamedTuple):
         number: among those of a step.
         module: what is compiled.
         linked_with: the name of the modules that it is linked with.
+        exports: whether a shared library exports its functions.
         held: the file of the functions that the module's plain object holds and others may hold, too; None if unknown.
         policy: who decides; None for LLVM's own decisions.
         drawn: the seed of random decisions; None for the policy's own.
@@ -45,6 +45,7 @@ class RolloutItem(NamedTuple):
     number: int
     module: Module
     linked_with: str
+    exports: bool
     held: Path | None = None
     policy: LearnedPolicy | None = None
     drawn: str | None = None
@@ -159,10 +160,9 @@ class RolloutJob:
         weight = Weights(self.counts, own, item.linked_with, kept=False)
         try:
             data = read_regular(place, MAX_MODULE_BYTES)
-            sizes = function_footprints(data, names_by_symbol(data, functions_in(item.module)))
+            return linked_size(data, text_size, functions_in(item.module), weight, exports=item.exports)
         except FormatError:
             return float(text_size)
-        return weighted_size(text_size, sizes, weight)
 
     def lost(self, item: RolloutItem, lost: Lost) -> Rollout:  # noqa: ARG002 - whatever it was
         """Return the outcome for an item whose worker died."""

@@ -16,7 +16,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus, Module
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import linked_together
+from mlgo_corpus.corpus.products import exporting_modules, linked_together
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
@@ -71,6 +71,7 @@ class _Place(NamedTuple):
     corpus: int
     module: Module
     linked_with: str
+    exports: bool
 
 
 class Rollouts:
@@ -111,9 +112,11 @@ class Rollouts:
         linked = linked and request.task == INLINING  # no other decision moves code between functions
         together = [linked_together(one) if linked else {} for one in self.corpora]
         self.linked = any(together)
+        exporting = [exporting_modules(one) if linked else () for one in self.corpora]
+        by_corpus = zip(self.corpora, self._chosen, together, exporting, strict=True)
         self.places = [
-            _Place(number, module, f"{number}:{names.get(module.name, '')}")
-            for number, (corpus, chosen, names) in enumerate(zip(self.corpora, self._chosen, together, strict=True))
+            _Place(number, module, f"{number}:{names.get(module.name, '')}", module.name in exported)
+            for number, (corpus, chosen, names, exported) in enumerate(by_corpus)
             for module in corpus.modules(chosen)
         ]
         producers = [newest_producer(one, chosen) for one, chosen in zip(self.corpora, self._chosen, strict=True)]
@@ -208,7 +211,8 @@ class Rollouts:
         def items() -> Iterator[RolloutItem]:
             for number, (place, policy, drawn) in enumerate(attempts):
                 where = self.places[place]
-                yield RolloutItem(number, where.module, where.linked_with, self._held.get(place), policy, drawn)
+                held = self._held.get(place)
+                yield RolloutItem(number, where.module, where.linked_with, where.exports, held, policy, drawn)
 
         over = Over(job, items, len(attempts), jobs=self._jobs, engine=self._engine, needs=self._needs())
         found = []

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, cycle, groupby
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from mlgo_corpus.formats.logs.keys import Key
@@ -59,6 +60,7 @@ class Outcome(NamedTuple):
         measured: the objective as it is reported; searches of one module may differ in their objectives.
         mergeable: the functions that other objects may hold, too, and the class of those that each one is like.
         known: whether an earlier round compiled it, so that it counts as no compile of this one.
+        entries: bytes of each function in tables of what is linked, which count as its own do, but are no text here.
     """
 
     decisions: tuple[Decision, ...]
@@ -68,6 +70,11 @@ class Outcome(NamedTuple):
     measured: float
     mergeable: Mapping[str, int | None]
     known: bool = False
+    entries: Mapping[str, int] = MappingProxyType({})
+
+    def bytes(self, name: str) -> int:
+        """Return the bytes of a function, and of its entries in tables of what is linked."""
+        return self.sizes.get(name, 0) + self.entries.get(name, 0)
 
 
 Place = tuple[str, str, int]
@@ -458,7 +465,7 @@ class _Climb:
         new, mine = _View(outcome), self._view
         kept: set[str] = set()
         for part in new.parts_apart_from(mine):
-            effect = math.fsum((new.sizes.get(one, 0) - mine.sizes.get(one, 0)) * self._weight(one) for one in part)
+            effect = math.fsum((new.bytes(one) - mine.bytes(one)) * self._weight(one) for one in part)
             if effect < -_EPSILON:
                 self._since.append(frozenset(part))
                 self._unconfirmed = 1
@@ -491,11 +498,10 @@ class _Climb:
             if len(flips) > 1:  # one that is new or gone, though nothing here calls it otherwise, is so by another flip
                 called = flip.callees.union(*(moved.get(name, ()) for name in flip.affected))
                 names = frozenset(name for name in names if name not in in_one or name in called)
-            differences = [
-                (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in names | others
-            ]
-            text_effect = sum(difference for difference, _ in differences)
-            effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
+            both, old = names | others, self._view
+            text_effect = sum(new.sizes.get(name, 0) - old.sizes.get(name, 0) for name in both)
+            # The same in any order.
+            effect = math.fsum((new.bytes(name) - old.bytes(name)) * self._weight(name) for name in both)
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             self._effects[flip.decided] = effect
             if effect < -_EPSILON:
@@ -524,11 +530,10 @@ class _Climb:
     def _harmful(self, outcome: Outcome) -> set[str]:
         """Return the functions of those changes kept since the last confirmation that made them larger, together."""
         parts = _joined(self._since)
-        mine, base = outcome.sizes, self._base.sizes
         return {
             name
             for part in parts
-            if math.fsum((mine.get(one, 0) - base.get(one, 0)) * self._weight(one) for one in part) > _EPSILON
+            if math.fsum((outcome.bytes(one) - self._base.bytes(one)) * self._weight(one) for one in part) > _EPSILON
             for name in part
         }
 
@@ -542,6 +547,7 @@ class _View:
 
     def __init__(self, outcome: Outcome) -> None:
         self.sizes = dict(outcome.sizes)
+        self._entries = dict(outcome.entries)
         self._all: Sequence[Decision] = outcome.decisions
         self._decisions = _by_caller(self._all)
         self._places: dict[int, Place] = {}
@@ -558,6 +564,10 @@ class _View:
     def __iter__(self) -> Iterator[Decision]:
         """Yield the decisions in the order in which the compiler is expected to ask for them."""
         return iter(self._all)
+
+    def bytes(self, name: str) -> int:
+        """Return the bytes of a function, and of its entries in tables of what is linked."""
+        return self.sizes.get(name, 0) + self._entries.get(name, 0)
 
     def place(self, decision: Decision) -> Place:
         """Return the place of a decision's call."""
@@ -616,6 +626,7 @@ class _View:
     def take(self, other: _View, names: Set[str]) -> None:
         """Take some functions from another view."""
         self.sizes = _taken(self.sizes, other.sizes, names)
+        self._entries = _taken(self._entries, other._entries, names)
         self._all = _merged(self._all, other._all, names)
         self._decisions = _by_caller(self._all)
         self._places |= other._places

@@ -34,7 +34,7 @@ _CHUNK: Final = 1 << 16
 _NUMBER: Final = "int64_t"
 # Room is made for many questions at once; LLVM's have 300 bytes.
 _MOST_BYTES: Final = 4096
-_OF_CALLEE: Final = ("callee_basic_block_count", "callee_users", "callee_conditionally_executed_blocks")
+_OF_CALLEE: Final = ("callee_basic_block_count", "callee_conditionally_executed_blocks")
 _64_BITS: Final = (1 << 64) - 1
 # Room for so many questions more than are planned, and how much more where that does not do.
 _ROOM: Final = 1 << 10

@@ -17,15 +17,14 @@ from typing import Final
 import numpy as np
 
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.products import linked_groups
+from mlgo_corpus.corpus.products import exporting_modules, linked_groups
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.engine.threads import LinkedEvent, results_in_threads
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, SurveyJob
-from mlgo_corpus.runs.search.rounds import functions_in, weighted_size, write_counts
+from mlgo_corpus.runs.search.rounds import functions_in, linked_size, write_counts
 from mlgo_corpus.runs.trace.module import TraceSettings
 
 _FOLDER: Final = "linked"
@@ -72,8 +71,7 @@ class LinkedSizes:
         item = self._items[module]
         if (functions := self._functions.get(module)) is None:  # the same for all objects of a module
             functions = self._functions[module] = functions_in(item.module)
-        names = names_by_symbol(data, functions)
-        return weighted_size(text_size, function_footprints(data, names), self._settings.weights(item, 0))
+        return linked_size(data, text_size, functions, self._settings.weights(item, 0), exports=item.exports)
 
     def _survey(self) -> bool:
         """Find out which functions the plain objects hold, and count; return True if that is known of all of them."""
@@ -92,6 +90,6 @@ class LinkedSizes:
 
 
 def _iter_items(corpus: Corpus, names: tuple[str, ...]) -> Iterator[SearchItem]:
-    linked_with = linked_groups(corpus)
+    linked_with, exporting = linked_groups(corpus), exporting_modules(corpus)
     for number, module in enumerate(corpus.modules(names)):
-        yield SearchItem(number, module, linked_with(module.name))
+        yield SearchItem(number, module, linked_with(module.name), module.name in exporting)

@@ -36,7 +36,7 @@ from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.remarks import decision_options
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
-from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries, names_by_symbol
 from mlgo_corpus.policies.conversation import (
     MISPLACED_DEFAULT,
     MISPLACED_IN,
@@ -157,11 +157,19 @@ class SearchSettings:
 
 
 class SearchItem(NamedTuple):
-    """One module to search: its number, and the name of those that it is linked with."""
+    """One module to search.
+
+    Attributes:
+        number: among those of the run.
+        module: what is searched.
+        linked_with: the name of those that it is linked with.
+        exports: whether a shared library exports its functions.
+    """
 
     number: int
     module: Module
     linked_with: str
+    exports: bool = False
 
     @property
     def traced(self) -> TraceItem:
@@ -200,6 +208,7 @@ class _ModuleSearch:
         trace = settings.trace
         self._settings = settings
         self._name = item.module.name
+        self._exports = item.exports
         self._functions = functions_in(item.module)
         self._weight, self._measure = weight, measure or weight
         self._compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
@@ -301,9 +310,9 @@ class _ModuleSearch:
                 Decision(key_of(tensors), *call, tensors, worth)
                 for call, tensors, worth in zip(one.calls, one.tensors, worths, strict=True)
             )
-        sizes = one.sizes
-        objective, measured = (weighted_size(one.text_size, sizes, by) for by in (self._weight, self._measure))
-        return Outcome(decisions, sizes, objective, one.text_size, measured, one.mergeable)
+        sizes = one.text_size, one.sizes, one.entries
+        objective, measured = (weighted_size(*sizes, by) for by in (self._weight, self._measure))
+        return Outcome(decisions, one.sizes, objective, one.text_size, measured, one.mergeable, entries=one.entries)
 
     def _compile(self, plan: Plan, guide: Guide | None) -> Unweighed:
         compiles = self._compiles
@@ -318,9 +327,13 @@ class _ModuleSearch:
         names = names_by_symbol(data, self._functions)
         sizes = function_footprints(data, names)
         settings = self._settings
-        mergeable = mergeable_functions(data, sizes, names, folded=settings.folded) if settings.linked else {}
+        mergeable: dict[str, int | None] = {}
+        entries: dict[str, int] = {}
+        if settings.linked:
+            mergeable = mergeable_functions(data, sizes, names, folded=settings.folded)
+            entries = linked_entries(data, names, exports=self._exports)
         named = ((call.caller, call.callee, *one[:2]) for one, call in zip(decided, calls, strict=True))
-        return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable)
+        return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable, entries)
 
     def _converse(
         self,

@@ -6,6 +6,9 @@ many as there are in the plain objects. That is wrong wherever one object keeps 
 stops up to twice to find out what every object holds then. What is kept by others costs an object next to nothing, what
 it alone holds costs it every byte.
 
+What is linked has more of a function than the object does: entries in tables, which count as its bytes do. Of the text
+of gflags' library, 43 % are names, symbols, and stubs for calls.
+
 A linker that folds keeps one of all functions that are alike, whatever their names
 (`mlgo_corpus.formats.objects.folding`). For such a linker a byte counts the mean of what it counts for one that folds
 and for one that does not.
@@ -38,6 +41,7 @@ from mlgo_corpus.formats.bitcode.functions import function_names
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.keys import Key
 from mlgo_corpus.formats.objects.folding import folding_classes
+from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries, names_by_symbol
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.runs.search.climb import Outcome
 
@@ -184,9 +188,32 @@ class Weights:
         return 1 / mine if others <= 0 else self._share / (others + mine)
 
 
-def weighted_size(text_size: int, sizes: Mapping[str, int], weight: Callable[[str], float]) -> float:
-    """Return the bytes of an object's text, those of each function weighted."""
-    return text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+def weighted_size(
+    text_size: int, sizes: Mapping[str, int], entries: Mapping[str, int], weight: Callable[[str], float]
+) -> float:
+    """Return the bytes of an object's text and of its entries in what is linked, those of each function weighted."""
+    text = text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+    return text + sum(size * weight(name) for name, size in entries.items())
+
+
+def linked_size(
+    data: Buffer, text_size: int, functions: Iterable[str], weight: Callable[[str], float], *, exports: bool
+) -> float:
+    """Return what an object adds to what is linked, in bytes of text.
+
+    Args:
+        data: the object.
+        text_size: bytes of its text.
+        functions: the functions' names in the IR.
+        weight: what a byte of a function counts.
+        exports: whether it is linked into a shared library that exports what is not hidden.
+
+    Raises:
+        FormatError: the object is damaged.
+    """
+    names = names_by_symbol(data, functions)
+    entries = linked_entries(data, names, exports=exports)
+    return weighted_size(text_size, function_footprints(data, names), entries, weight)
 
 
 class SoFar(NamedTuple):
@@ -250,6 +277,7 @@ class Unweighed(NamedTuple):
         sizes: bytes of each function.
         text_size: bytes of the object's text.
         mergeable: as `mergeable_functions` returns them.
+        entries: bytes of each function in tables of what is linked.
     """
 
     calls: tuple[tuple[str, str, int, int], ...]
@@ -257,13 +285,14 @@ class Unweighed(NamedTuple):
     sizes: Mapping[str, int]
     text_size: int
     mergeable: Mapping[str, int | None]
+    entries: Mapping[str, int]
 
     @classmethod
     def of(cls, outcome: Outcome) -> Unweighed:
         """Return an outcome without what depends on weights."""
         calls = tuple((one.caller, one.callee, one.base, one.decided) for one in outcome.decisions)
         tensors = tuple(one.tensors for one in outcome.decisions)
-        return cls(calls, tensors, outcome.sizes, outcome.text_size, outcome.mergeable)
+        return cls(calls, tensors, outcome.sizes, outcome.text_size, outcome.mergeable, outcome.entries)
 
     def write(self, path: Path) -> None:
         """Write it to a file: a line of JSON, and the tensors."""

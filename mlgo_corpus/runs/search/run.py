@@ -14,7 +14,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.products import linked_groups
+from mlgo_corpus.corpus.products import exporting_modules, linked_groups
 from mlgo_corpus.dataset.flips import SearchRow, flip_schema, iter_search_rows, write_search_rows
 from mlgo_corpus.dataset.folder import FLIPS_NAME, SEARCH_NAME, DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
@@ -163,6 +163,7 @@ class Search(Trace):
         self._also = tuple(map(policy_name, settings.also))
         self.sums = _Sums()
         self._linked_with = linked_groups(corpus) if settings.linked else lambda _: ""
+        self._exporting = exporting_modules(corpus) if settings.linked else frozenset()
         self._shown = progress
         self._saved_before: list[int] = []
         last = len(settings.budgets) - 1
@@ -200,7 +201,8 @@ class Search(Trace):
 
     def _items(self, names: Sequence[str]) -> Iterator[SearchItem]:
         for number, module in enumerate(self.corpus.modules(names)):
-            yield SearchItem(number, module, self._linked_with(module.name))
+            name = module.name
+            yield SearchItem(number, module, self._linked_with(name), name in self._exporting)
 
     def progress_of(self, outcome: TracedModule) -> int:
         """Return the bytes that a module's search saved."""

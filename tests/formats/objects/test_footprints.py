@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.formats.bitcode.functions import function_names, read_functions
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries, names_by_symbol
 from tests.conftest import Llvm, run_checked
 
 CODE = """
@@ -143,3 +144,44 @@ def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:
         except FormatError:
             continue
         assert all(size >= 0 for size in found.values())
+
+
+EXPORTED = """
+struct Both { int a; KEPT Both(int x) : a(x * 3) {} KEPT ~Both() { a = 0; } };
+template <class T> struct Stack {
+  T items[8]; int top = 0;
+  KEPT void push(T x) { items[top++] = x; }
+  KEPT T pop() { return items[--top]; }
+};
+template <class T> KEPT T through(T x) { Stack<T> s; s.push(x); s.push(x + 1); return s.pop() * s.pop(); }
+__attribute__((visibility("hidden"))) KEPT inline int hidden(int x) { return x * x + 5; }
+__attribute__((visibility("protected"))) KEPT inline int guarded(int x) { return x * 9; }
+KEPT static int quiet(int x) { return x % 7; }
+int first(int x) { Both b(x); return through(b.a) + hidden(x) + guarded(x); }
+int second(int x) { return int(through(long(x))) - int(through(short(x))) + quiet(x) * quiet(x + 1); }
+"""
+
+
+def test_what_a_linker_adds_of_each_function(llvm22: Llvm, tmp_path: Path) -> None:
+    """Two shared libraries of the same code, with many functions and with few: sections, and what is expected."""
+    (tmp_path / "a.cpp").write_text(EXPORTED)
+    entries, sizes = [], []
+    for kept in ("noinline", "always_inline"):
+        options = ("-Oz", "-fPIC", "-fno-exceptions", f"-DKEPT=__attribute__(({kept}))", "-c", "a.cpp", "-o", "a.o")
+        run_checked(llvm22.clangxx, *options, cwd=tmp_path)
+        data = (tmp_path / "a.o").read_bytes()
+        entries.append(linked_entries(data, exports=True))
+        assert linked_entries(data, exports=False) == dict.fromkeys(function_footprints(data), 8)
+        run_checked(llvm22.ld_lld, "-shared", "--eh-frame-hdr", "--hash-style=gnu", "a.o", "-o", "a.so", cwd=tmp_path)
+        listed = run_checked(llvm22.size, "-A", "a.so", cwd=tmp_path)
+        sizes.append(Counter({name: int(size) for name, size in re.findall(r"^(\.\S+) +(\d+)", listed, re.M)}))
+    more = entries[0].keys() - entries[1].keys()
+    assert len(more) == 14
+    assert {entries[0][name] for name in more if "hidden" in name or "quiet" in name} == {8}
+    added = sizes[0] - sizes[1]
+    assert added[".dynsym"] == 24 * 12
+    assert added[".eh_frame_hdr"] == 8 * 14
+    # One is protected, and so is called without a stub. The first stub is the table's head.
+    assert (added[".plt"], added[".rela.plt"]) == (16 + 16 * 11, 24 * 11)
+    tables = sum(added[name] for name in (".dynsym", ".dynstr", ".plt", ".rela.plt", ".eh_frame_hdr"))
+    assert sum(entries[0].values()) - sum(entries[1].values()) == tables - 16 + 8 * 12

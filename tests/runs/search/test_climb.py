@@ -287,6 +287,23 @@ def test_weights_decide_what_is_kept() -> None:
     assert found.best.text_size > plain.text_size
 
 
+def test_entries_in_what_is_linked_count_and_are_no_text() -> None:
+    """To inline the last call of an exported function makes the object larger, and what is linked smaller."""
+
+    def compile_with(plan: Plan, _: object) -> Outcome:
+        outer, other = (wanted_of(plan).get(key, 0) for key in ("outer", "other"))
+        decisions = [asked("outer", "a", "exported", outer), asked("other", "b", "leaf", other)]
+        sizes = {"a": 100 + 50 * outer, "b": 100 + 3 * other} | ({} if outer else {"exported": 30})
+        entries = {"a": 40, "b": 40} | ({} if outer else {"exported": 90})
+        size = sum(sizes.values()) + sum(entries.values())
+        return outcome_of(decisions, sizes)._replace(objective=float(size), measured=float(size), entries=entries)
+
+    found = climb(compile_with, 2, random.Random(0))
+    effects = {tried.flip.calls[0].caller: (tried.text_effect, tried.effect) for tried in found.tried}
+    assert effects == {"a": (20, -70), "b": (3, 3)}
+    assert climb(compile_with, 3, random.Random(0)).best.sizes == {"a": 150, "b": 100}
+
+
 def test_the_time_is_up() -> None:
     program = random_program(3, functions=20, calls=40)
     found = climb(program.compile_by, 60, random.Random(1), over=lambda: program.compiles[0] >= 5)

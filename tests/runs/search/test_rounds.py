@@ -87,7 +87,8 @@ def test_an_outcome_is_read_again(tmp_path_factory: pytest.TempPathFactory, data
     sizes = data.draw(st.dictionaries(NAMES, st.integers(0), max_size=5))
     mergeable = data.draw(st.dictionaries(NAMES, st.none() | st.integers(0, 9), max_size=5))
     named, tensors = tuple(one[:4] for one in calls), tuple(one[4] for one in calls)
-    outcome = Unweighed(named, tensors, sizes, data.draw(st.integers(0)), mergeable)
+    entries = data.draw(st.dictionaries(NAMES, st.integers(0), max_size=5))
+    outcome = Unweighed(named, tensors, sizes, data.draw(st.integers(0)), mergeable, entries)
     path = tmp_path_factory.getbasetemp() / "outcome"
     outcome.write(path)
     read = Unweighed.read(path)

@@ -314,7 +314,7 @@ def test_effects_on_functions_whose_symbols_have_other_names(
 def test_linked_weighs_what_several_objects_hold(
     found: Found, search: Callable[..., SearchReport], tmp_path: Path
 ) -> None:
-    """The objective is the text with one copy of each function that both objects hold.
+    """The objective is the text with one copy of each function that both objects hold, and 8 bytes to find it by.
 
     Or it is the mean of this and of what a linker makes that folds: with one copy of each of those that are alike.
     """
@@ -334,10 +334,10 @@ def test_linked_weighs_what_several_objects_hold(
         linked, folded = linked + text, folded + text
         classes = folding_classes(data)
         for function, size in function_footprints(data).items():
-            if function in held:
-                copies = alike[classes[function]] if function in classes else held[function]
-                linked -= size * (1 - 1 / held[function])
-                folded -= size * (1 - 1 / copies)
+            others = held.get(function, 1)
+            copies = alike[classes[function]] if function in held and function in classes else others
+            linked += 8 / others - size * (1 - 1 / others)
+            folded += 8 / copies - size * (1 - 1 / copies)
     assert report.start_objective == pytest.approx(linked)
     assert folding.start_objective == pytest.approx((linked + folded) / 2)
 
