@@ -304,9 +304,10 @@ class InliningEnv(_Environment):
         reward: ``text``, the bytes of the object's text; or ``linked``, the same where a function that several of the
             corpus's objects hold counts its share, and what a linker adds of each function counts, too, as
             `mlgo_corpus.search_corpus` has it. For that, all modules are compiled once, and what was found is
-            remembered in the cache. Or ``delta_size``, for a compiler in development mode: LLVM's estimate by how many bytes the decisions make functions smaller. At the end of an
-            episode it compiles once more for that, and the info has ``delta_size``, a tuple with an entry for each
-            decision, as in a trace. What has no estimate (2147483647) does not count.
+            remembered in the cache. Or ``delta_size``, for a compiler in development mode: LLVM's estimate by how many
+            bytes the decisions make functions smaller. At the end of an episode it compiles once more for that, and the
+            info has ``delta_size``, a tuple with an entry for each decision, as in a trace. What has no estimate
+            (2147483647) does not count.
         size_model: the folder of the model of native size that LLVM estimates by: of the features ``ir2native``.
         features: which ones an observation has, in this order; by default all that the compiler sends. Without
             ``inlining_default``, the compiler is not asked for its own decision.
