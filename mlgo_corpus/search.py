@@ -59,8 +59,8 @@ def search_corpus(
         budget: how often a module is compiled at most.
         time_limit: seconds that one module's search may take; the best so far is kept.
         objective: ``text``, each object's text, or ``linked``: a function that several objects of a project hold counts
-            once among them; ``folded``: for a linker that keeps one of all functions that are alike, too. By default
-            ``linked`` where the corpus tells that its objects are linked.
+            once among them, with its entries in tables of what is linked; ``folded``: for a linker that keeps one of
+            all functions that are alike, too. By default ``linked`` where the corpus tells that its objects are linked.
         start: the policy whose decisions the search begins with, see `mlgo_corpus.policies.policy.make_policy`; also
             the dataset of another search, to go on from.
         also: policies whose decisions are tried, too, each in one compile: where a part of a module gets smaller, they

@@ -112,7 +112,7 @@ class Practised:
         decisions: that the first model was fitted to.
         curve: the points, in order; ``best`` is the number of the one that the policy is of.
         measure: the changes are of the text of these: ``objects``, or ``weighed objects`` in which a function that
-            several hold counts less, as when they are linked.
+            several hold counts less, as when they are linked, and with what a linker adds of each function.
         compiles: of the training modules, up to the end.
         worst: the watched modules that grew most, as (module, bytes, bytes by LLVM's own decisions).
         library: what moved the numbers.

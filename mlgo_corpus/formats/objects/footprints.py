@@ -33,6 +33,7 @@ _FOUND: Final = 8
 _EXPORTED: Final = 24 + 2 + 6
 # Of each function that is called so that another library may take its place: a stub in .plt, and its relocation.
 _CALLED: Final = 16 + 24
+_WITH_STUBS: Final = (62, 183)  # EM_X86_64, EM_AARCH64
 _DEFAULT, _INTERNAL, _HIDDEN = 0, 1, 2  # STV_DEFAULT and so on
 
 
@@ -96,8 +97,9 @@ def linked_entries(data: Buffer, names: Mapping[str, str] | None = None, *, expo
     """Return the bytes of text that each function takes in tables of what an object is linked into, by its name.
 
     These are its entry in ``.eh_frame_hdr``, and if a shared library exports it, those in ``.dynsym``, ``.dynstr``,
-    ``.gnu.version`` and ``.gnu.hash``, and for its calls in ``.plt`` and ``.rela.plt``, as on x86-64 and AArch64. Of
-    objects other than 64-bit little-endian ELF, nothing is known.
+    ``.gnu.version`` and ``.gnu.hash``, and on x86-64 and AArch64 for its calls in ``.plt`` and ``.rela.plt`` (which a
+    library that is linked with ``-Bsymbolic`` does not have). Of objects other than 64-bit little-endian ELF, nothing
+    is known.
 
     Args:
         data: the object.
@@ -112,8 +114,9 @@ def linked_entries(data: Buffer, names: Mapping[str, str] | None = None, *, expo
         return {}
     names = names or {}
     relocations = elf.relocations()
-    found_at = _FOUND * any(elf.name(target).startswith(_FRAMES) for target in relocations)
-    called = _symbols_in_code(elf, relocations) if exports else frozenset()
+    unwound = {place for place, _, _ in iter_unwinding(elf)}
+    has_stubs = exports and elf.header[1] in _WITH_STUBS
+    called = _symbols_in_code(elf, relocations) if has_stubs else frozenset()
     entries: dict[str, int] = {}
     owners: dict[tuple[int, int], str] = {}
     functions = (
@@ -127,8 +130,9 @@ def linked_entries(data: Buffer, names: Mapping[str, str] | None = None, *, expo
             replaced = number in called and visibility == _DEFAULT
             of_name = _EXPORTED + len(symbol.encode("utf-8", "surrogateescape")) + 1 + _CALLED * replaced
             entries[name] = entries.get(name, 0) + of_name
-    for name in dict.fromkeys(owners.values()):
-        entries[name] = entries.get(name, 0) + found_at
+    for place, name in owners.items():
+        if place in unwound:
+            entries[name] = entries.get(name, 0) + _FOUND
     return entries
 
 

@@ -28,7 +28,7 @@ from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.rollouts.module import Rollout, RolloutItem, RolloutJob
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, SurveyJob
-from mlgo_corpus.runs.search.rounds import write_counts
+from mlgo_corpus.runs.search.rounds import MEASURE, write_counts
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceSettings
 
@@ -160,7 +160,7 @@ class Rollouts:
         return {
             "compiler": {"version": self.toolchain.version, "sha256": settings.compiler_id},
             "corpora": [choice_key(one, chosen) for one, chosen in zip(self.corpora, self._chosen, strict=True)],
-            "linked": self.linked,
+            "linked": self.linked and MEASURE,
             "task": self._settings.task,
             **settings.edits.key(),
         }

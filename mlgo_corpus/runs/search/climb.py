@@ -605,7 +605,9 @@ class _View:
     def parts_apart_from(self, other: _View) -> list[set[str]]:
         """Return the functions that differ from another view's, in sets that do not disturb each other."""
         changed = sorted({caller for (caller, _, _), _ in self._decided.items() ^ other._decided.items()})
+        # A function goes with its callers where it is in one view only, and where no call needs its stub any more.
         in_one = self.sizes.keys() ^ other.sizes.keys()
+        in_one |= {name for name, _ in self._entries.items() ^ other._entries.items()}
         together = [frozenset((name,)) for name in changed]
         together += chain(self._inlined_from(changed), other._inlined_from(changed))
         together += (frozenset((call.caller, call.callee)) for call in chain(self, other) if call.callee in in_one)

@@ -30,7 +30,7 @@ from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
 from mlgo_corpus.runs.functions.copies import copies_for
 from mlgo_corpus.runs.search.module import SearchSettings
-from mlgo_corpus.runs.search.rounds import round_budgets
+from mlgo_corpus.runs.search.rounds import MEASURE, round_budgets
 from mlgo_corpus.runs.search.run import FOLDED, LINKED, OBJECTIVES, TEXT, Search, SearchReport
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies, remove_unfinished
@@ -138,6 +138,7 @@ def run_search(
         "budget": request.budget,
         "time_limit": request.time_limit,
         "objective": objective,
+        "measure": MEASURE,
         "start": policy_name(start),
         "start_code": policy_digest(start),
         "also": [[policy_name(one), policy_digest(one)] for one in request.also],

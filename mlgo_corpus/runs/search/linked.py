@@ -1,4 +1,4 @@
-"""What an object adds to what is linked: its text, in which a function that n plain objects hold counts an n-th.
+"""What an object adds to what is linked: its text and what a linker adds, an n-th of each function that n objects hold.
 
 It is the objective of a search's first round (`mlgo_corpus.runs.search.rounds`), for others that need it. Which objects
 hold a function is found out once for a corpus and a compiler, and remembered in the cache.

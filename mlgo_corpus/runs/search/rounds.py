@@ -57,6 +57,9 @@ _FEWEST: Final = 8
 # after 25 compiles, and 6.6 % with rounds; after 50 they are 7.2 %, and 9.3 % with rounds; after 100 8.8 and 9.4 %.
 _FEWEST_FOR_TEXT: Final = 48
 
+MEASURE: Final = 2
+"""The version of what `linked_size` counts: what was measured by another one is not gone on with."""
+
 Digests = NDArray[np.uint64]
 """Functions by a digest of their names, and by one of their classes; an array of shape (2, n)."""
 

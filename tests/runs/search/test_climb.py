@@ -304,6 +304,45 @@ def test_entries_in_what_is_linked_count_and_are_no_text() -> None:
     assert climb(compile_with, 3, random.Random(0)).best.sizes == {"a": 150, "b": 100}
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_stub_that_no_call_needs_is_saved_where_a_guide_decides(saves: bool) -> None:
+    """An exported function stays where its last call is inlined, but the stub of the call goes; or it comes."""
+
+    def compile_with(plan: Plan, guide: object) -> Outcome:
+        inlined = int(saves) if guide else wanted_of(plan).get("only", int(not saves))
+        sizes = {"a": 100 + 10 * inlined, "exported": 30}
+        entries = {"a": 47, "exported": 48 + 40 * (not inlined)}
+        size = float(sum(sizes.values()) + sum(entries.values()))
+        decisions = [asked("only", "a", "exported", inlined, base=int(not saves))]
+        return outcome_of(decisions, sizes)._replace(objective=size, measured=size, entries=entries)
+
+    views = [_View(compile_with((), guide)) for guide in (None, "other")]
+    views[0].take(views[1], {"a", "exported"})
+    assert views[0].bytes("exported") == (78 if saves else 118)
+    found = climb(compile_with, 3, random.Random(0), guides=["other"], most_guides=1)
+    assert found.best.entries["exported"] == 48
+    assert found.tried == [] if saves else len(found.tried) == 1
+
+
+def test_what_is_kept_has_its_entries_when_it_is_confirmed() -> None:
+    """A guide makes two functions smaller; in the compile that confirms both, one has a stub more than before."""
+    asked_for: list[tuple[int, int]] = []
+
+    def compile_with(plan: Plan, guide: object) -> Outcome:
+        wanted = wanted_of(plan)
+        one, two = (1, 1) if guide else (wanted.get("one", 0), wanted.get("two", 0))
+        asked_for.append((one, two))
+        both = one and two and not guide
+        decisions = [asked("one", "a", "leaf", one), asked("two", "b", "twig", two)]
+        sizes = {"a": 100 - one, "b": 100 - two}
+        entries = {"a": 40 + 30 * bool(both), "b": 40}
+        size = float(sum(sizes.values()) + sum(entries.values()))
+        return outcome_of(decisions, sizes)._replace(objective=size, measured=size, entries=entries)
+
+    climb(compile_with, 4, random.Random(0), guides=["other"])
+    assert asked_for == [(0, 0), (1, 1), (1, 1), (0, 1)]  # what made `a` larger is given up
+
+
 def test_the_time_is_up() -> None:
     program = random_program(3, functions=20, calls=40)
     found = climb(program.compile_by, 60, random.Random(1), over=lambda: program.compiles[0] >= 5)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trace_corpus
+from mlgo_corpus import Tracer, build_corpus, extract_corpus, report_page, search_corpus, trace_corpus
 from mlgo_corpus.cli.search import show_report
 from mlgo_corpus.dataset.flips import SearchRow, iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
@@ -28,7 +28,7 @@ from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.formats.logs.tasks import find_task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
@@ -340,6 +340,21 @@ def test_linked_weighs_what_several_objects_hold(
             folded += 8 / copies - size * (1 - 1 / copies)
     assert report.start_objective == pytest.approx(linked)
     assert folding.start_objective == pytest.approx((linked + folded) / 2)
+
+
+@pytest.mark.parametrize("exports", [True, False])
+def test_what_a_library_exports_counts(llvm22: Llvm, cache: Path, tmp_path: Path, exports: bool) -> None:
+    (tmp_path / "a.cpp").write_text(CLASS)
+    (tmp_path / "lib.map").write_text("{ local: *; };")
+    link = "c++ -shared a.o -o lib.so" + " -Wl,--version-script=lib.map" * (not exports)
+    script = f"cd {tmp_path}; c++ -Oz -fPIC -c a.cpp && {link}"
+    build_corpus(("sh", "-c", script), tmp_path / "corpus", compiler=llvm22.clang, build_dir=tmp_path, stdout=2)
+    usual = {"compiler": llvm22.clang, "cache": cache, "budget": 1, "also": ()}
+    report = search_corpus(tmp_path / "corpus", tmp_path / "found", keep_objects=tmp_path / "objects", **usual)
+    entries = linked_entries((tmp_path / "objects/a.o").read_bytes(), exports=exports)
+    assert report.objective == "linked"
+    assert (max(entries.values()) > 8) == exports
+    assert report.start_objective == report.baseline_text_size + sum(entries.values())
 
 
 def test_the_same_seed_finds_the_same(
