@@ -75,7 +75,8 @@ def search(
         _Objective | None,
         typer.Option(
             help="What to make small: the text of each object, or of what is linked, where a function that several "
-            "objects hold is kept once and has entries in tables; or for a linker that folds, too, what is alike.",
+            "objects hold is kept once, and what a linker adds of each counts; or for a linker that folds, too, what "
+            "is alike.",
             show_default="linked, if the corpus's build linked anything",
         ),
     ] = None,

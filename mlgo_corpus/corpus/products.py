@@ -185,11 +185,9 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     Raises:
         CorpusError: the record is damaged.
     """
-    records = known_links(corpus) or ()
-    parts = parts_of(records)
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for record in product_links(records):
-        for module in modules_of(record, parts, taken=True):
+    for record, modules in _modules_by_product(corpus):
+        for module in modules:
             found[module][record.name] = None
     return {module: tuple(names) for module, names in found.items()}
 
@@ -231,13 +229,20 @@ def exporting_modules(corpus: Corpus) -> frozenset[str]:
     Raises:
         CorpusError: the record is damaged.
     """
+    return frozenset(
+        module
+        for record, modules in _modules_by_product(corpus)
+        if record.kind == LinkKind.SHARED and not any(map(_HIDES.search, record.arguments))
+        for module in modules
+    )
+
+
+def _modules_by_product(corpus: Corpus) -> Iterator[tuple[LinkRecord, tuple[str, ...]]]:
+    """Yield the links that make a product, each with the modules that it takes."""
     records = known_links(corpus) or ()
     parts = parts_of(records)
-    found: set[str] = set()
     for record in product_links(records):
-        if record.kind == LinkKind.SHARED and not any(map(_HIDES.search, record.arguments)):
-            found.update(modules_of(record, parts, taken=True))
-    return frozenset(found)
+        yield record, modules_of(record, parts, taken=True)
 
 
 def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:

@@ -19,7 +19,7 @@ column                  meaning
 ``tried``               the decision that was tried
 ``text_effect``         the bytes of text that it added to the functions that it may change: less than 0 if it saved
                         some; null if the compile failed
-``effect``              the same as the objective weighs it: of what is linked, with what a linker adds of each function
+``effect``              the same as the objective weighs it, which may count what a linker adds of each function
 ``kept``                whether the best compile decides so, too, for any reason: the flip itself may have done harm
 ======================  ==============================================================================================
 

@@ -9,7 +9,7 @@ A compiler knows functions by their names in the IR. Where an object has several
 is a function's: an out-of-line constructor ``_ZN1AC2Ev`` has the alias ``_ZN1AC1Ev``. And Mach-O and 32-bit Windows put
 ``_`` before each name.
 
-A linker adds to that: entries in tables of what it makes (`linked_entries`), often more than a small function's code.
+A linker adds entries in tables of what it makes (`linked_footprints`), often more than a small function's code.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.objects.elf import SHF_EXECINSTR, STB_LOCAL, STT_FUNC, ElfObject, string_at
+from mlgo_corpus.formats.objects.elf import SHF_EXECINSTR, STB_LOCAL, ElfObject, string_at
 from mlgo_corpus.formats.objects.objfile import Container, identify_container
 from mlgo_corpus.formats.objects.symbols import Symbol, elf_symbols, parse_symbols
 
 _FRAMES: Final = b".eh_frame"
 _LANDING_PADS: Final = b".gcc_except_table"
 _I386: Final = b"\x4c\x01"
-# Bytes of text, as llvm-size counts it, in what is linked. Of each function with an FDE, where .eh_frame_hdr finds it.
+# Bytes of text that a linker adds, as llvm-size counts it. Each function with an FDE has an entry in .eh_frame_hdr.
 _FOUND: Final = 8
-# Of each name that a shared library exports: its symbol and version, and its places in .gnu.hash, which depend on the
-# others' (seen: 5 to 9); the name itself comes on top.
+# A name that a shared library exports has a symbol, a version, and places in .gnu.hash, of 5 to 9 bytes in what was
+# seen. The name itself comes on top.
 _EXPORTED: Final = 24 + 2 + 6
-# Of each function that is called so that another library may take its place: a stub in .plt, and its relocation.
+# An exported function that is called has a stub in .plt, with a relocation: another library may define it, too.
 _CALLED: Final = 16 + 24
 _WITH_STUBS: Final = (62, 183)  # EM_X86_64, EM_AARCH64
 _DEFAULT, _INTERNAL, _HIDDEN = 0, 1, 2  # STV_DEFAULT and so on
@@ -77,24 +77,13 @@ def function_footprints(data: Buffer, names: Mapping[str, str] | None = None) ->
     Raises:
         FormatError: the data is no object, or damaged.
     """
-    names = names or {}
-    found: dict[str, int] = {}
-    places: dict[tuple[int, int], str] = {}
-    elf = ElfObject.little64(data)
-    symbols = filter(_is_function, parse_symbols(data) if elf is None else elf_symbols(elf))
-    for symbol in sorted(symbols, key=lambda symbol: (symbol.name not in names, symbol)):
-        name = names.get(symbol.name, symbol.name)
-        if places.setdefault((symbol.section, symbol.value), name) == name:
-            found[name] = found.get(name, 0) + symbol.size
-    if elf is not None:
-        for place, size, _ in iter_unwinding(elf):
-            if (owner := places.get(place)) is not None:
-                found[owner] += size
-    return found
+    return _measure(data, names or {}).sizes
 
 
-def linked_entries(data: Buffer, names: Mapping[str, str] | None = None, *, exports: bool) -> dict[str, int]:
-    """Return the bytes of text that each function takes in tables of what an object is linked into, by its name.
+def linked_footprints(
+    data: Buffer, names: Mapping[str, str] | None = None, *, exports: bool
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what `function_footprints` does, and the bytes of text of each function in tables of what is linked.
 
     These are its entry in ``.eh_frame_hdr``, and if a shared library exports it, those in ``.dynsym``, ``.dynstr``,
     ``.gnu.version`` and ``.gnu.hash``, and on x86-64 and AArch64 for its calls in ``.plt`` and ``.rela.plt`` (which a
@@ -109,36 +98,61 @@ def linked_entries(data: Buffer, names: Mapping[str, str] | None = None, *, expo
     Raises:
         FormatError: the data is no object, or damaged.
     """
-    elf = ElfObject.little64(data)
-    if elf is None:
-        return {}
-    names = names or {}
-    relocations = elf.relocations()
-    unwound = {place for place, _, _ in iter_unwinding(elf)}
-    has_stubs = exports and elf.header[1] in _WITH_STUBS
-    called = _symbols_in_code(elf, relocations) if has_stubs else frozenset()
+    elf, sizes, owners, unwound = _measure(data, names or {})
     entries: dict[str, int] = {}
+    if elf is None:
+        return sizes, entries
+    for place in unwound:
+        entries[owners[place]] = entries.get(owners[place], 0) + _FOUND
+    if exports:
+        called = _symbols_in_code(elf) if elf.header[1] in _WITH_STUBS else frozenset()
+        for number, (at, info, other, section, value, _) in enumerate(elf.rows):
+            owner, visibility = owners.get((section, value)), other & 3
+            if owner is None or info >> 4 == STB_LOCAL or visibility in (_INTERNAL, _HIDDEN):
+                continue
+            has_stub = number in called and visibility == _DEFAULT
+            name_size = len(string_at(elf.strings, at)) + 1
+            entries[owner] = entries.get(owner, 0) + _EXPORTED + name_size + _CALLED * has_stub
+    return sizes, entries
+
+
+class _Measured(NamedTuple):
+    """An object's functions.
+
+    Attributes:
+        elf: the object, if it is 64-bit little-endian ELF.
+        sizes: bytes of text by name.
+        owners: the name of the function at each place.
+        unwound: the places of those that have an FDE.
+    """
+
+    elf: ElfObject | None
+    sizes: dict[str, int]
+    owners: dict[tuple[int, int], str]
+    unwound: dict[tuple[int, int], None]
+
+
+def _measure(data: Buffer, names: Mapping[str, str]) -> _Measured:
+    sizes: dict[str, int] = {}
     owners: dict[tuple[int, int], str] = {}
-    functions = (
-        (string_at(elf.strings, at).decode("utf-8", "surrogateescape"), number, info >> 4, other & 3, (section, value))
-        for number, (at, info, other, section, value, size) in enumerate(elf.rows)
-        if section > 0 and size > 0 and info & 15 == STT_FUNC
-    )
-    for symbol, number, binding, visibility, place in sorted(functions, key=lambda one: (one[0] not in names, one)):
-        name = owners.setdefault(place, names.get(symbol, symbol))
-        if exports and binding != STB_LOCAL and visibility not in (_INTERNAL, _HIDDEN):
-            replaced = number in called and visibility == _DEFAULT
-            of_name = _EXPORTED + len(symbol.encode("utf-8", "surrogateescape")) + 1 + _CALLED * replaced
-            entries[name] = entries.get(name, 0) + of_name
-    for place, name in owners.items():
-        if place in unwound:
-            entries[name] = entries.get(name, 0) + _FOUND
-    return entries
+    unwound: dict[tuple[int, int], None] = {}
+    elf = ElfObject.little64(data)
+    symbols = filter(_is_function, parse_symbols(data) if elf is None else elf_symbols(elf))
+    for symbol in sorted(symbols, key=lambda symbol: (symbol.name not in names, symbol)):
+        name = names.get(symbol.name, symbol.name)
+        if owners.setdefault((symbol.section, symbol.value), name) == name:
+            sizes[name] = sizes.get(name, 0) + symbol.size
+    if elf is not None:
+        for place, size, _ in iter_unwinding(elf):
+            if (owner := owners.get(place)) is not None:
+                sizes[owner] += size
+                unwound[place] = None
+    return _Measured(elf, sizes, owners, unwound)
 
 
-def _symbols_in_code(elf: ElfObject, relocations: Mapping[int, int]) -> frozenset[int]:
+def _symbols_in_code(elf: ElfObject) -> frozenset[int]:
     """Return the numbers of the symbols that code refers to."""
-    code = [number for target, number in relocations.items() if elf.headers[target][2] & SHF_EXECINSTR]
+    code = [number for target, number in elf.relocations().items() if elf.headers[target][2] & SHF_EXECINSTR]
     return frozenset(symbol for number in code for _, _, symbol, *_ in elf.relocations_in(number))
 
 

@@ -500,7 +500,7 @@ class _Climb:
                 names = frozenset(name for name in names if name not in in_one or name in called)
             both, old = names | others, self._view
             text_effect = sum(new.sizes.get(name, 0) - old.sizes.get(name, 0) for name in both)
-            # The same in any order.
+            # `fsum` gives the same in any order.
             effect = math.fsum((new.bytes(name) - old.bytes(name)) * self._weight(name) for name in both)
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             self._effects[flip.decided] = effect
@@ -605,7 +605,7 @@ class _View:
     def parts_apart_from(self, other: _View) -> list[set[str]]:
         """Return the functions that differ from another view's, in sets that do not disturb each other."""
         changed = sorted({caller for (caller, _, _), _ in self._decided.items() ^ other._decided.items()})
-        # A function goes with its callers where it is in one view only, and where no call needs its stub any more.
+        # Callers decide whether a function is there, and whether it has a stub.
         in_one = self.sizes.keys() ^ other.sizes.keys()
         in_one |= {name for name, _ in self._entries.items() ^ other._entries.items()}
         together = [frozenset((name,)) for name in changed]

@@ -36,7 +36,7 @@ from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.remarks import decision_options
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
-from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import function_footprints, linked_footprints, names_by_symbol
 from mlgo_corpus.policies.conversation import (
     MISPLACED_DEFAULT,
     MISPLACED_IN,
@@ -325,13 +325,14 @@ class _ModuleSearch:
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
         names = names_by_symbol(data, self._functions)
-        sizes = function_footprints(data, names)
         settings = self._settings
         mergeable: dict[str, int | None] = {}
         entries: dict[str, int] = {}
         if settings.linked:
+            sizes, entries = linked_footprints(data, names, exports=self._exports)
             mergeable = mergeable_functions(data, sizes, names, folded=settings.folded)
-            entries = linked_entries(data, names, exports=self._exports)
+        else:
+            sizes = function_footprints(data, names)
         named = ((call.caller, call.callee, *one[:2]) for one, call in zip(decided, calls, strict=True))
         return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable, entries)
 

@@ -41,7 +41,7 @@ from mlgo_corpus.formats.bitcode.functions import function_names
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.keys import Key
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import linked_footprints, names_by_symbol
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.runs.search.climb import Outcome
 
@@ -214,9 +214,8 @@ def linked_size(
     Raises:
         FormatError: the object is damaged.
     """
-    names = names_by_symbol(data, functions)
-    entries = linked_entries(data, names, exports=exports)
-    return weighted_size(text_size, function_footprints(data, names), entries, weight)
+    sizes, entries = linked_footprints(data, names_by_symbol(data, functions), exports=exports)
+    return weighted_size(text_size, sizes, entries, weight)
 
 
 class SoFar(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.formats.bitcode.functions import function_names, read_functions
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import function_footprints, linked_entries, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import function_footprints, linked_footprints, names_by_symbol
 from tests.conftest import Llvm, run_checked
 
 CODE = """
@@ -131,7 +131,7 @@ def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:
     data = compiled.read_bytes()
     for size in range(0, len(data), 23):
         try:
-            function_footprints(data[:size])
+            linked_footprints(data[:size], exports=True)
         except FormatError:
             continue
     generator = random.Random(1)
@@ -140,10 +140,11 @@ def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:
         for _ in range(3):
             broken[generator.randrange(16, len(data))] = generator.randrange(256)
         try:
-            found = function_footprints(bytes(broken))
+            found, entries = linked_footprints(bytes(broken), exports=True)
         except FormatError:
             continue
-        assert all(size >= 0 for size in found.values())
+        assert found == function_footprints(bytes(broken))
+        assert all(size >= 0 for size in (*found.values(), *entries.values()))
 
 
 EXPORTED = """
@@ -170,8 +171,9 @@ def test_what_a_linker_adds_of_each_function(llvm22: Llvm, tmp_path: Path) -> No
         options = ("-Oz", "-fPIC", "-fno-exceptions", f"-DKEPT=__attribute__(({kept}))", "-c", "a.cpp", "-o", "a.o")
         run_checked(llvm22.clangxx, *options, cwd=tmp_path)
         data = (tmp_path / "a.o").read_bytes()
-        entries.append(linked_entries(data, exports=True))
-        assert linked_entries(data, exports=False) == dict.fromkeys(function_footprints(data), 8)
+        entries.append(linked_footprints(data, exports=True)[1])
+        footprints = function_footprints(data)
+        assert linked_footprints(data, exports=False) == (footprints, dict.fromkeys(footprints, 8))
         run_checked(llvm22.ld_lld, "-shared", "--eh-frame-hdr", "--hash-style=gnu", "a.o", "-o", "a.so", cwd=tmp_path)
         listed = run_checked(llvm22.size, "-A", "a.so", cwd=tmp_path)
         sizes.append(Counter({name: int(size) for name, size in re.findall(r"^(\.\S+) +(\d+)", listed, re.M)}))
