@@ -19,6 +19,7 @@ from mlgo_corpus.dataset.flips import SearchRow, flip_schema, iter_search_rows, 
 from mlgo_corpus.dataset.folder import FLIPS_NAME, SEARCH_NAME, DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import EngineChoice
+from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.tables import BatchTable, file_metadata, read_batch
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.events import LogHeader
@@ -183,10 +184,11 @@ class Search(Trace):
         """Search, and make the dataset."""
         search = self.search
         self.folder.begin()
-        if search.linked:
-            self._count(SurveyJob(search), 0, self.corpus.names)
-        for number in range(len(search.budgets) - 1):
-            self._count(RoundJob(search, number), number + 1, self.names)
+        with writing(self.settings.work):
+            if search.linked:
+                self._count(SurveyJob(search), 0, self.corpus.names)
+            for number in range(len(search.budgets) - 1):
+                self._count(RoundJob(search, number), number + 1, self.names)
         super().run()
 
     def read(self, rows: Any) -> None:

@@ -619,6 +619,9 @@ def test_a_full_disk_is_no_flip_that_did_not_help(
     if isinstance(error, OSError):
         with pytest.raises(MlgoCorpusError, match=r"^cannot write remarks: No space left on device$"):
             search(tmp_path / "out", **options)
+        compiles = itertools.count()  # and so in a round that is not the last one
+        with pytest.raises(MlgoCorpusError, match=r"^cannot write remarks: No space left on device$"):
+            search(tmp_path / "rounds", budget=16, objective="linked", jobs=1)
         return
     search(tmp_path / "out", **options)
     rows = iter_search_rows(tmp_path / "out" / "search.parquet")
