@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
         text_size: bytes of the object's text.
         measured: the objective as it is reported; searches of one module may differ in their objectives.
         mergeable: the functions that other objects may hold, too, and the class of those that each one is like.
-        known: whether an earlier round compiled it, so that it counts as no compile of this one.
+        compiles: how many it took: none where an earlier round had it, two where a policy was asked by itself first.
         entries: bytes of each function in tables of what is linked, which count as its own do, but are no text here.
     """
 
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     text_size: int
     measured: float
     mergeable: Mapping[str, int | None]
-    known: bool = False
+    compiles: int = 1
     entries: Mapping[str, int] = MappingProxyType({})
 
     def bytes(self, name: str) -> int:
@@ -278,7 +278,7 @@ def climb(
 
     Args:
         compile_with: compiles.
-        budget: how often at most; outcomes that are known do not count.
+        budget: how often at most.
         generator: makes the choices.
         weight: what a byte of a function counts in the objective.
         over: whether the time is up.
@@ -286,15 +286,15 @@ def climb(
         begin: the decisions to begin with, which are kept but for those that something better is found for.
         tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, because
             their weight may have changed since.
-        most_guides: how many are followed at most, by default half of the budget.
+        most_guides: how many are followed at most, each counted as its compiles if those are more; by default half of
+            the budget.
         repeats: whether a guide is known to decide all that an outcome has as that did, and so would repeat it.
 
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
     """
     first = compile_with(begin, None)
-    compiles = int(not first.known)
-    found = Found(first, first, compiles, curve=[(compiles, first.measured)])
+    found = Found(first, first, first.compiles, curve=[(first.compiles, first.measured)])
     climbing = _Climb(compile_with, budget, generator, weight, over, found)
     climbing.skip(tried)
     if first.decisions:
@@ -349,13 +349,14 @@ class _Climb:
         followed = [found.first]
         left = most
         for guide in guides:
-            if left == 0 or found.compiles >= self._budget - 1 or self._over():
+            if left <= 0 or found.compiles >= self._budget - 1 or self._over():
                 break
             if not any(repeats(guide, outcome) for outcome in followed):
-                left -= 1
+                before = found.compiles
                 if (outcome := self._try_guide(guide)) is not None:
                     followed.append(outcome)
-        if self._unconfirmed:
+                left -= max(1, found.compiles - before)
+        if self._unconfirmed and found.compiles < self._budget:
             self._confirm()
 
     def run(self) -> None:
@@ -394,7 +395,7 @@ class _Climb:
         except CompileFailedError:
             found.compiles += 1
             return None
-        found.compiles += not outcome.known
+        found.compiles += outcome.compiles
         if outcome.objective < found.best.objective - _EPSILON:
             found.best = outcome
             found.curve.append((found.compiles, outcome.measured))

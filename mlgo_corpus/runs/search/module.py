@@ -5,7 +5,7 @@ What the compiler asks is aligned with the plan (`mlgo_corpus.runs.search.align`
 the calls, and the object tells the bytes of each function.
 
 LLVM 17 to 20 overwrite a feature with LLVM's own decision, by which a search goes. A policy that needs that feature
-first decides in a compile of its own, and what it decided there is decided again by key.
+first decides in a compile of its own, which counts, and what it decided there is decided again by key.
 """
 
 from __future__ import annotations
@@ -226,6 +226,7 @@ class _ModuleSearch:
         policies = (start, *self.policies)
         self._misled = {one for one in policies if not asks_default(learned_policy(one), task, trace.major)}
         self._foreseen: dict[Guide, Policy | None] = {}
+        self.conversations = 0
         self.untried: dict[str, None] = {}
         self._options = options
         self._argv = self._command()
@@ -240,16 +241,8 @@ class _ModuleSearch:
         extra = (*extra, *decision_options(trace.major), _REMARKS)
         return (*trace.cc1, *self._compiles.command(options, *extra))
 
-    def compile(self, plan: Plan, guide: Guide | None = None) -> Outcome:
+    def compile(self, plan: Plan, guide: Guide | None = None) -> Unweighed:
         """Compile by a plan.
-
-        Raises:
-            CompileFailedError: it failed.
-        """
-        return self.weigh(self.compile_unweighed(plan, guide))
-
-    def compile_unweighed(self, plan: Plan, guide: Guide | None = None) -> Unweighed:
-        """Compile by a plan, and weigh nothing.
 
         Raises:
             CompileFailedError: it failed.
@@ -351,6 +344,7 @@ class _ModuleSearch:
         """
         compiles = self._compiles
         compiles.empty()
+        self.conversations += 1
         session = InteractiveSession(argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
         followers: list[Follower | NativeFollower] = []
         with session:
@@ -588,15 +582,14 @@ class RoundJob(_CountedJob):
     ) -> Outcome:
         """Compile by a plan, or read what that came to: rounds begin with what was best, and have the same guides."""
         asked = _BEST if plan and plan is begin else None if guide is None else repr(guide)
-        if asked is None:
-            return search.compile(plan, guide)
-        known = self.settings.outcome(self.number, module, asked)
+        known = None if asked is None else self.settings.outcome(self.number, module, asked)
         if known is not None and search.header is not None:
-            return search.weigh(Unweighed.read(known))._replace(known=True)
-        made = search.compile_unweighed(plan, guide)
-        if self.number + 1 < len(self.settings.budgets):
+            return search.weigh(Unweighed.read(known))._replace(compiles=0)
+        before = search.conversations
+        made = search.compile(plan, guide)
+        if asked is not None and self.number + 1 < len(self.settings.budgets):
             made.write(self.work / _outcome_name(module, asked))
-        return search.weigh(made)
+        return search.weigh(made)._replace(compiles=search.conversations - before)
 
     def _time_limit(self) -> float | None:
         """Return how many seconds a module's search may have taken when this round is over."""

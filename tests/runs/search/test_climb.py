@@ -94,6 +94,22 @@ def test_each_part_is_taken_from_where_it_is_smaller(rule: Rule) -> None:
     assert found.best == program.compile({decision.key: decision.decided for decision in found.best.decisions})
 
 
+@pytest.mark.parametrize("budget", [2, 3, 4, 5, 6, 13, 24])
+def test_a_guide_that_takes_two_compiles_counts_as_two(budget: int) -> None:
+    program = together([random_program(seed, functions=6, calls=12) for seed in range(40)])
+    taken: list[int] = []
+
+    def compile_by(plan: Plan, guide: Rule | None = None) -> Outcome:
+        taken.append(1 if guide is None else 2)
+        return program.compile_by(plan, guide)._replace(compiles=taken[-1])
+
+    rules = [Rule(of, at, add) for of in (0, 1) for at in (0, 100, 200) for add in (20, 30)]
+    found = climb(compile_by, budget, random.Random(1), guides=rules)
+    assert found.compiles == sum(taken) == budget
+    assert taken.count(2) == (0 if budget < 3 else (budget // 2 + 1) // 2)
+    assert [count for count, _ in found.curve] == sorted({count for count, _ in found.curve})
+
+
 def test_few_compiles_are_shared_by_rules_and_flips() -> None:
     for budget in (1, 2, 3, 12, 100, 1000):
         rules = draw_guides(budget, random.Random(1))
