@@ -80,6 +80,7 @@ from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
 from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, output_of, read_command
 from mlgo_corpus.formats.objects import archive
+from mlgo_corpus.formats.objects.footprints import Exports
 from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
 from mlgo_corpus.formats.objects.symbols import LinkedNames, linked_names
@@ -89,8 +90,11 @@ _FORMATS: Final = (_FORMAT, "mlgo-links-1")
 _AR: Final = "ar"
 _SYSTEM: Final = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _NAMES: Final = SectionNames()
-# Options after which a shared library does not export all that is not hidden.
+# Options after which a shared library does not export all that is not hidden, with which its calls are to its own
+# functions, and with which a program exports as a library does.
 _HIDES: Final = re.compile(r"(^|,)--?(version-script|exclude-libs|retain-symbols-file)\b")
+_BINDS: Final = re.compile(r"(^|,)--?(Bsymbolic(-functions)?(,|$)|dynamic-list\b)")
+_EXPORTS: Final = re.compile(r"^-rdynamic$|(^|,)(--?export-dynamic|-E)(,|$)")
 
 
 class LinkKind(StrEnum):
@@ -220,21 +224,31 @@ def linked_groups(corpus: Corpus) -> Callable[[str], str]:
     return lambda name: products.get(name) or f"of {labels.project(name)}"
 
 
-def exporting_modules(corpus: Corpus) -> frozenset[str]:
-    """Return the modules that are in shared libraries, whose functions those export.
+def exports_of(corpus: Corpus) -> Callable[[str], Exports]:
+    """Return a function from a module's name to what is exported of it: the most, if it is in several products.
 
-    Where a link has a version script, or hides what archives hold, that is not known, and nothing is said. It is empty
-    without a record of links.
+    Where a shared library has a version script, or hides what archives hold, that is not known, and counts as nothing.
+    It is nothing without a record of links, too.
 
     Raises:
         CorpusError: the record is damaged.
     """
-    return frozenset(
-        module
-        for record, modules in _modules_by_product(corpus)
-        if record.kind == LinkKind.SHARED and not any(map(_HIDES.search, record.arguments))
-        for module in modules
-    )
+    found: dict[str, Exports] = {}
+    for record, modules in _modules_by_product(corpus):
+        exports = _exports_of_link(record)
+        found.update((module, max(exports, found.get(module, exports))) for module in modules)
+    return lambda name: found.get(name, Exports.NOTHING)
+
+
+def _exports_of_link(record: LinkRecord) -> Exports:
+    def has(option: re.Pattern[str]) -> bool:
+        return any(map(option.search, record.arguments))
+
+    if record.kind == LinkKind.PROGRAM:
+        return Exports.NAMES if has(_EXPORTS) else Exports.NOTHING
+    if record.kind != LinkKind.SHARED or has(_HIDES):
+        return Exports.NOTHING
+    return Exports.NAMES if has(_BINDS) else Exports.CALLS
 
 
 def _modules_by_product(corpus: Corpus) -> Iterator[tuple[LinkRecord, tuple[str, ...]]]:

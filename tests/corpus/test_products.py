@@ -14,6 +14,7 @@ from mlgo_corpus.corpus import products
 from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.formats.objects.footprints import Exports
 
 
 def link(name: str, directory: str = "/b") -> products.LinkRecord:
@@ -90,17 +91,25 @@ def test_members_of_an_archive_are_there_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words", "exports"),
     [
-        ("shared", (), True),
-        ("shared", ("-Wl,-soname,lib.so.1", "-Wl,-Bsymbolic"), True),
-        ("shared", ("-Wl,-z,now,--version-script=lib.map",), False),
-        ("shared", ("--version-script", "lib.map"), False),
-        ("shared", ("-Wl,--exclude-libs,ALL",), False),
-        ("program", ("-rdynamic",), False),
+        ("shared", (), Exports.CALLS),
+        ("shared", ("-Wl,-soname,lib.so.1", "-rdynamic"), Exports.CALLS),
+        ("shared", ("-Wl,-soname,lib.so.1", "-Wl,-Bsymbolic"), Exports.NAMES),
+        ("shared", ("-Wl,-z,now,-Bsymbolic-functions,-z,relro",), Exports.NAMES),
+        ("shared", ("-Wl,-Bsymbolic-non-weak-functions",), Exports.CALLS),
+        ("shared", ("-Wl,--dynamic-list=some.list",), Exports.NAMES),
+        ("shared", ("-Wl,-z,now,--version-script=lib.map",), Exports.NOTHING),
+        ("shared", ("--version-script", "lib.map"), Exports.NOTHING),
+        ("shared", ("-Wl,--exclude-libs,ALL",), Exports.NOTHING),
+        ("program", (), Exports.NOTHING),
+        ("program", ("-Wl,-export-dynamic-symbol=a,-ENTRY",), Exports.NOTHING),
+        ("program", ("-Wl,--dynamic-list=some.list",), Exports.NOTHING),
+        ("program", ("-rdynamic",), Exports.NAMES),
+        ("program", ("-Wl,--export-dynamic",), Exports.NAMES),
+        ("program", ("-Wl,-z,now,-E",), Exports.NAMES),
+        ("relocatable", ("-rdynamic",), Exports.NOTHING),
     ],
 )
-def test_modules_whose_functions_a_library_exports(
-    tmp_path: Path, kind: str, words: tuple[str, ...], exports: bool
-) -> None:
+def test_what_is_exported_of_modules(tmp_path: Path, kind: str, words: tuple[str, ...], exports: Exports) -> None:
     def item(name: str) -> products.LinkedFile:
         return products.LinkedFile(name, f"/b/{name}", "there", modules=(name,))
 
@@ -108,8 +117,8 @@ def test_modules_whose_functions_a_library_exports(
     one = link("one")
     one = replace(one, kind=kind, arguments=(*one.arguments, *words), inputs=(item("a.o"), item("b.o")))
     read(tmp_path, other, one)
-    found = products.exporting_modules(open_corpus(tmp_path))
-    assert found == (frozenset({"a.o", "b.o"}) if exports else frozenset())
+    found = products.exports_of(open_corpus(tmp_path))
+    assert [found(name) for name in ("a.o", "b.o", "c.o", "d.o")] == [exports, exports, 0, 0]
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
@@ -127,4 +136,4 @@ def test_modules_of_products_that_have_one_in_common(built: dict[str, list[str]]
 def test_a_corpus_without_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "known_links", lambda _: None)
     assert products.linked_together(None) == {}  # type: ignore[arg-type]
-    assert products.exporting_modules(None) == frozenset()  # type: ignore[arg-type]
+    assert products.exports_of(None)("a.o") is Exports.NOTHING  # type: ignore[arg-type]

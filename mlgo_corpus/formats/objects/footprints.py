@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from mlgo_corpus.formats.buffer import Buffer
@@ -28,13 +29,28 @@ _LANDING_PADS: Final = b".gcc_except_table"
 _I386: Final = b"\x4c\x01"
 # Bytes of text that a linker adds, as llvm-size counts it. Each function with an FDE has an entry in .eh_frame_hdr.
 _FOUND: Final = 8
-# A name that a shared library exports has a symbol, a version, and places in .gnu.hash, of 5 to 9 bytes in what was
+# A name that is exported has a symbol, a version, and places in .gnu.hash, of 5 to 9 bytes in what was
 # seen. The name itself comes on top.
 _EXPORTED: Final = 24 + 2 + 6
-# An exported function that is called has a stub in .plt, with a relocation: another library may define it, too.
+# A function of a shared library that another library may define instead has a stub in .plt, with a relocation, if it
+# is called.
 _CALLED: Final = 16 + 24
 _WITH_STUBS: Final = (62, 183)  # EM_X86_64, EM_AARCH64
 _DEFAULT, _INTERNAL, _HIDDEN = 0, 1, 2  # STV_DEFAULT and so on
+
+
+class Exports(IntEnum):
+    """What is exported of the functions that are not hidden.
+
+    Attributes:
+        NOTHING: as of most programs, and where a list names what is exported.
+        NAMES: their names; calls are to what has been linked.
+        CALLS: their names, and calls may be to functions of other libraries that have these names.
+    """
+
+    NOTHING = 0
+    NAMES = 1
+    CALLS = 2
 
 
 class _Unwinding(NamedTuple):
@@ -81,19 +97,18 @@ def function_footprints(data: Buffer, names: Mapping[str, str] | None = None) ->
 
 
 def linked_footprints(
-    data: Buffer, names: Mapping[str, str] | None = None, *, exports: bool
+    data: Buffer, names: Mapping[str, str] | None = None, *, exports: Exports
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return what `function_footprints` does, and the bytes of text of each function in tables of what is linked.
 
-    These are its entry in ``.eh_frame_hdr``, and if a shared library exports it, those in ``.dynsym``, ``.dynstr``,
-    ``.gnu.version`` and ``.gnu.hash``, and on x86-64 and AArch64 for its calls in ``.plt`` and ``.rela.plt`` (which a
-    library that is linked with ``-Bsymbolic`` does not have). Of objects other than 64-bit little-endian ELF, nothing
-    is known.
+    These are its entry in ``.eh_frame_hdr``, and if it is exported, those in ``.dynsym``, ``.dynstr``,
+    ``.gnu.version`` and ``.gnu.hash``, and on x86-64 and AArch64 for its calls in ``.plt`` and ``.rela.plt``. Of
+    objects other than 64-bit little-endian ELF, nothing is known.
 
     Args:
         data: the object.
         names: the functions' names by their symbols, as `names_by_symbol` returns them.
-        exports: whether it is linked into a shared library that exports what is not hidden.
+        exports: what is exported of what it is linked into.
 
     Raises:
         FormatError: the data is no object, or damaged.
@@ -105,7 +120,8 @@ def linked_footprints(
     for place in unwound:
         entries[owners[place]] = entries.get(owners[place], 0) + _FOUND
     if exports:
-        called = _symbols_in_code(elf) if elf.header[1] in _WITH_STUBS else frozenset()
+        has_stubs = exports is Exports.CALLS and elf.header[1] in _WITH_STUBS
+        called = _symbols_in_code(elf) if has_stubs else frozenset()
         for number, (at, info, other, section, value, _) in enumerate(elf.rows):
             owner, visibility = owners.get((section, value)), other & 3
             if owner is None or info >> 4 == STB_LOCAL or visibility in (_INTERNAL, _HIDDEN):

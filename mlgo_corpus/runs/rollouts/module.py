@@ -18,6 +18,7 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.formats.objects.footprints import Exports
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.policy import Policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
@@ -36,7 +37,7 @@ class RolloutItem(NamedTuple):
         number: among those of a step.
         module: what is compiled.
         linked_with: the name of the modules that it is linked with.
-        exports: whether a shared library exports its functions.
+        exports: what is exported of it.
         held: the file of the functions that the module's plain object holds and others may hold, too; None if unknown.
         policy: who decides; None for LLVM's own decisions.
         drawn: the seed of random decisions; None for the policy's own.
@@ -45,7 +46,7 @@ class RolloutItem(NamedTuple):
     number: int
     module: Module
     linked_with: str
-    exports: bool
+    exports: Exports
     held: Path | None = None
     policy: LearnedPolicy | None = None
     drawn: str | None = None

@@ -16,7 +16,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus, Module
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import exporting_modules, linked_together
+from mlgo_corpus.corpus.products import exports_of, linked_together
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
@@ -24,6 +24,7 @@ from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.formats.objects.footprints import Exports
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.rollouts.module import Rollout, RolloutItem, RolloutJob
@@ -71,7 +72,7 @@ class _Place(NamedTuple):
     corpus: int
     module: Module
     linked_with: str
-    exports: bool
+    exports: Exports
 
 
 class Rollouts:
@@ -112,10 +113,10 @@ class Rollouts:
         linked = linked and request.task == INLINING  # no other decision moves code between functions
         together = [linked_together(one) if linked else {} for one in self.corpora]
         self.linked = any(together)
-        exporting = [exporting_modules(one) if linked else () for one in self.corpora]
-        by_corpus = zip(self.corpora, self._chosen, together, exporting, strict=True)
+        exports = [exports_of(one) if linked else lambda _: Exports.NOTHING for one in self.corpora]
+        by_corpus = zip(self.corpora, self._chosen, together, exports, strict=True)
         self.places = [
-            _Place(number, module, f"{number}:{names.get(module.name, '')}", module.name in exported)
+            _Place(number, module, f"{number}:{names.get(module.name, '')}", exported(module.name))
             for number, (corpus, chosen, names, exported) in enumerate(by_corpus)
             for module in corpus.modules(chosen)
         ]

@@ -36,7 +36,7 @@ from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.remarks import decision_options
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
-from mlgo_corpus.formats.objects.footprints import function_footprints, linked_footprints, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import Exports, function_footprints, linked_footprints, names_by_symbol
 from mlgo_corpus.policies.conversation import (
     MISPLACED_DEFAULT,
     MISPLACED_IN,
@@ -163,13 +163,13 @@ class SearchItem(NamedTuple):
         number: among those of the run.
         module: what is searched.
         linked_with: the name of those that it is linked with.
-        exports: whether a shared library exports its functions.
+        exports: what is exported of it.
     """
 
     number: int
     module: Module
     linked_with: str
-    exports: bool = False
+    exports: Exports = Exports.NOTHING
 
     @property
     def traced(self) -> TraceItem:

@@ -41,7 +41,7 @@ from mlgo_corpus.formats.bitcode.functions import function_names
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.keys import Key
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import linked_footprints, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import Exports, linked_footprints, names_by_symbol
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.runs.search.climb import Outcome
 
@@ -57,7 +57,7 @@ _FEWEST: Final = 8
 # after 25 compiles, and 6.6 % with rounds; after 50 they are 7.2 %, and 9.3 % with rounds; after 100 8.8 and 9.4 %.
 _FEWEST_FOR_TEXT: Final = 48
 
-MEASURE: Final = 2
+MEASURE: Final = 3
 """The version of what `linked_size` counts: what was measured by another one is not gone on with."""
 
 Digests = NDArray[np.uint64]
@@ -200,7 +200,7 @@ def weighted_size(
 
 
 def linked_size(
-    data: Buffer, text_size: int, functions: Iterable[str], weight: Callable[[str], float], *, exports: bool
+    data: Buffer, text_size: int, functions: Iterable[str], weight: Callable[[str], float], *, exports: Exports
 ) -> float:
     """Return what an object adds to what is linked, in bytes of text.
 
@@ -209,7 +209,7 @@ def linked_size(
         text_size: bytes of its text.
         functions: the functions' names in the IR.
         weight: what a byte of a function counts.
-        exports: whether it is linked into a shared library that exports what is not hidden.
+        exports: what is exported of what it is linked into.
 
     Raises:
         FormatError: the object is damaged.

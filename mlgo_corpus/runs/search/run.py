@@ -14,7 +14,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.products import exporting_modules, linked_groups
+from mlgo_corpus.corpus.products import exports_of, linked_groups
 from mlgo_corpus.dataset.flips import SearchRow, flip_schema, iter_search_rows, write_search_rows
 from mlgo_corpus.dataset.folder import FLIPS_NAME, SEARCH_NAME, DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
@@ -23,6 +23,7 @@ from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.tables import BatchTable, file_metadata, read_batch
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.objects.footprints import Exports
 from mlgo_corpus.policies.policy import policy_name
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
@@ -164,7 +165,7 @@ class Search(Trace):
         self._also = tuple(map(policy_name, settings.also))
         self.sums = _Sums()
         self._linked_with = linked_groups(corpus) if settings.linked else lambda _: ""
-        self._exporting = exporting_modules(corpus) if settings.linked else frozenset()
+        self._exports = exports_of(corpus) if settings.linked else lambda _: Exports.NOTHING
         self._shown = progress
         self._saved_before: list[int] = []
         last = len(settings.budgets) - 1
@@ -204,7 +205,7 @@ class Search(Trace):
     def _items(self, names: Sequence[str]) -> Iterator[SearchItem]:
         for number, module in enumerate(self.corpus.modules(names)):
             name = module.name
-            yield SearchItem(number, module, self._linked_with(name), name in self._exporting)
+            yield SearchItem(number, module, self._linked_with(name), self._exports(name))
 
     def progress_of(self, outcome: TracedModule) -> int:
         """Return the bytes that a module's search saved."""

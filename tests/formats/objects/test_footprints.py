@@ -13,7 +13,7 @@ import pytest
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.formats.bitcode.functions import function_names, read_functions
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import function_footprints, linked_footprints, names_by_symbol
+from mlgo_corpus.formats.objects.footprints import Exports, function_footprints, linked_footprints, names_by_symbol
 from tests.conftest import Llvm, run_checked
 
 CODE = """
@@ -131,7 +131,7 @@ def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:
     data = compiled.read_bytes()
     for size in range(0, len(data), 23):
         try:
-            linked_footprints(data[:size], exports=True)
+            linked_footprints(data[:size], exports=Exports.CALLS)
         except FormatError:
             continue
     generator = random.Random(1)
@@ -140,7 +140,7 @@ def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:
         for _ in range(3):
             broken[generator.randrange(16, len(data))] = generator.randrange(256)
         try:
-            found, entries = linked_footprints(bytes(broken), exports=True)
+            found, entries = linked_footprints(bytes(broken), exports=Exports.CALLS)
         except FormatError:
             continue
         assert found == function_footprints(bytes(broken))
@@ -163,18 +163,30 @@ int second(int x) { return int(through(long(x))) - int(through(short(x))) + quie
 """
 
 
-def test_what_a_linker_adds_of_each_function(llvm22: Llvm, tmp_path: Path) -> None:
-    """Two shared libraries of the same code, with many functions and with few: sections, and what is expected."""
+@pytest.mark.parametrize(
+    ("exports", "options", "stubs"),
+    [
+        (Exports.CALLS, ("-shared",), 11),  # one is protected, and so is called without a stub
+        (Exports.NAMES, ("-shared", "-Bsymbolic-functions"), 0),
+        (Exports.NAMES, ("-shared", "--dynamic-list=some.list"), 0),
+        (Exports.NAMES, ("-pie", "--export-dynamic", "--no-dynamic-linker"), 0),
+    ],
+)
+def test_what_a_linker_adds_of_each_function(
+    llvm22: Llvm, tmp_path: Path, exports: Exports, options: tuple[str, ...], stubs: int
+) -> None:
+    """Two libraries or programs of the same code, with many functions and with few: sections, and what is expected."""
+    (tmp_path / "some.list").write_text("{ other; };")
     (tmp_path / "a.cpp").write_text(EXPORTED)
     entries, sizes = [], []
     for kept in ("noinline", "always_inline"):
-        options = ("-Oz", "-fPIC", "-fno-exceptions", f"-DKEPT=__attribute__(({kept}))", "-c", "a.cpp", "-o", "a.o")
-        run_checked(llvm22.clangxx, *options, cwd=tmp_path)
+        flags = ("-Oz", "-fPIC", "-fno-exceptions", f"-DKEPT=__attribute__(({kept}))", "-c", "a.cpp", "-o", "a.o")
+        run_checked(llvm22.clangxx, *flags, cwd=tmp_path)
         data = (tmp_path / "a.o").read_bytes()
-        entries.append(linked_footprints(data, exports=True)[1])
+        entries.append(linked_footprints(data, exports=exports)[1])
         footprints = function_footprints(data)
-        assert linked_footprints(data, exports=False) == (footprints, dict.fromkeys(footprints, 8))
-        run_checked(llvm22.ld_lld, "-shared", "--eh-frame-hdr", "--hash-style=gnu", "a.o", "-o", "a.so", cwd=tmp_path)
+        assert linked_footprints(data, exports=Exports.NOTHING) == (footprints, dict.fromkeys(footprints, 8))
+        run_checked(llvm22.ld_lld, *options, "--eh-frame-hdr", "--hash-style=gnu", "a.o", "-o", "a.so", cwd=tmp_path)
         listed = run_checked(llvm22.size, "-A", "a.so", cwd=tmp_path)
         sizes.append(Counter({name: int(size) for name, size in re.findall(r"^(\.\S+) +(\d+)", listed, re.M)}))
     more = entries[0].keys() - entries[1].keys()
@@ -183,7 +195,7 @@ def test_what_a_linker_adds_of_each_function(llvm22: Llvm, tmp_path: Path) -> No
     added = sizes[0] - sizes[1]
     assert added[".dynsym"] == 24 * 12
     assert added[".eh_frame_hdr"] == 8 * 14
-    # One is protected, and so is called without a stub. The first stub is the table's head.
-    assert (added[".plt"], added[".rela.plt"]) == (16 + 16 * 11, 24 * 11)
+    head = 16 if stubs else 0
+    assert (added[".plt"], added[".rela.plt"]) == (head + 16 * stubs, 24 * stubs)
     tables = sum(added[name] for name in (".dynsym", ".dynstr", ".plt", ".rela.plt", ".eh_frame_hdr"))
-    assert sum(entries[0].values()) - sum(entries[1].values()) == tables - 16 + 8 * 12
+    assert sum(entries[0].values()) - sum(entries[1].values()) == tables - head + 8 * 12

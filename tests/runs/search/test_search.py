@@ -28,7 +28,7 @@ from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.formats.logs.tasks import find_task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.formats.objects.folding import folding_classes
-from mlgo_corpus.formats.objects.footprints import function_footprints, linked_footprints
+from mlgo_corpus.formats.objects.footprints import Exports, function_footprints, linked_footprints
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
@@ -351,7 +351,9 @@ def test_what_a_library_exports_counts(llvm22: Llvm, cache: Path, tmp_path: Path
     build_corpus(("sh", "-c", script), tmp_path / "corpus", compiler=llvm22.clang, build_dir=tmp_path, stdout=2)
     usual = {"compiler": llvm22.clang, "cache": cache, "budget": 1, "also": ()}
     report = search_corpus(tmp_path / "corpus", tmp_path / "found", keep_objects=tmp_path / "objects", **usual)
-    _, entries = linked_footprints((tmp_path / "objects/a.o").read_bytes(), exports=exports)
+    _, entries = linked_footprints(
+        (tmp_path / "objects/a.o").read_bytes(), exports=Exports.CALLS if exports else Exports.NOTHING
+    )
     assert report.objective == "linked"
     assert (max(entries.values()) > 8) == exports
     assert report.start_objective == report.baseline_text_size + sum(entries.values())
