@@ -15,6 +15,7 @@ A linker adds entries in tables of what it makes (`linked_footprints`), often mo
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -32,10 +33,13 @@ _FOUND: Final = 8
 # A name that is exported has a symbol, a version, and places in .gnu.hash, of 5 to 9 bytes in what was
 # seen. The name itself comes on top.
 _EXPORTED: Final = 24 + 2 + 6
-# A function of a shared library that another library may define instead has a stub in .plt, with a relocation, if it
-# is called.
-_CALLED: Final = 16 + 24
-_WITH_STUBS: Final = (62, 183)  # EM_X86_64, EM_AARCH64
+# Another library may define a function of a shared library instead. So each place that tells where it is has a
+# relocation: one for its stub in .plt, if it is called, and one for all code that takes its address, as calls do with
+# -fno-plt.
+_STUB: Final = 16
+_RELOCATION: Final = 24
+# Relocations of calls: R_X86_64_PC32 and _PLT32 of EM_X86_64, R_AARCH64_JUMP26 and _CALL26 of EM_AARCH64.
+_CALLS: Final = {62: (2, 4), 183: (282, 283)}
 _DEFAULT, _INTERNAL, _HIDDEN = 0, 1, 2  # STV_DEFAULT and so on
 
 
@@ -102,8 +106,8 @@ def linked_footprints(
     """Return what `function_footprints` does, and the bytes of text of each function in tables of what is linked.
 
     These are its entry in ``.eh_frame_hdr``, and if it is exported, those in ``.dynsym``, ``.dynstr``,
-    ``.gnu.version`` and ``.gnu.hash``, and on x86-64 and AArch64 for its calls in ``.plt`` and ``.rela.plt``. Of
-    objects other than 64-bit little-endian ELF, nothing is known.
+    ``.gnu.version`` and ``.gnu.hash``, and on x86-64 and AArch64 for its uses in ``.plt``, ``.rela.plt`` and
+    ``.rela.dyn``. Of objects other than 64-bit little-endian ELF, nothing is known.
 
     Args:
         data: the object.
@@ -120,15 +124,15 @@ def linked_footprints(
     for place in unwound:
         entries[owners[place]] = entries.get(owners[place], 0) + _FOUND
     if exports:
-        has_stubs = exports is Exports.CALLS and elf.header[1] in _WITH_STUBS
-        called = _symbols_in_code(elf) if has_stubs else frozenset()
+        places = _places_needed(elf) if exports is Exports.CALLS else {}
         for number, (at, info, other, section, value, _) in enumerate(elf.rows):
             owner, visibility = owners.get((section, value)), other & 3
             if owner is None or info >> 4 == STB_LOCAL or visibility in (_INTERNAL, _HIDDEN):
                 continue
-            has_stub = number in called and visibility == _DEFAULT
-            name_size = len(string_at(elf.strings, at)) + 1
-            entries[owner] = entries.get(owner, 0) + _EXPORTED + name_size + _CALLED * has_stub
+            size = _EXPORTED + len(string_at(elf.strings, at)) + 1
+            if visibility == _DEFAULT:
+                size += places.get(number, 0)
+            entries[owner] = entries.get(owner, 0) + size
     return sizes, entries
 
 
@@ -166,10 +170,16 @@ def _measure(data: Buffer, names: Mapping[str, str]) -> _Measured:
     return _Measured(elf, sizes, owners, unwound)
 
 
-def _symbols_in_code(elf: ElfObject) -> frozenset[int]:
-    """Return the numbers of the symbols that code refers to."""
+def _places_needed(elf: ElfObject) -> Counter[int]:
+    """Return the bytes of text in what tells code where functions are, by the numbers of their symbols."""
+    found = Counter[int]()
+    if (calls := _CALLS.get(elf.header[1])) is None:
+        return found
     code = [number for target, number in elf.relocations().items() if elf.headers[target][2] & SHF_EXECINSTR]
-    return frozenset(symbol for number in code for _, _, symbol, *_ in elf.relocations_in(number))
+    uses = {(symbol, kind in calls) for number in code for _, kind, symbol, *_ in elf.relocations_in(number)}
+    for symbol, is_call in uses:
+        found[symbol] += _RELOCATION + _STUB * is_call
+    return found
 
 
 def _is_function(symbol: Symbol) -> bool:

@@ -164,23 +164,24 @@ int second(int x) { return int(through(long(x))) - int(through(short(x))) + quie
 
 
 @pytest.mark.parametrize(
-    ("exports", "options", "stubs"),
+    ("exports", "options", "flag", "stubs", "addresses"),
     [
-        (Exports.CALLS, ("-shared",), 11),  # one is protected, and so is called without a stub
-        (Exports.NAMES, ("-shared", "-Bsymbolic-functions"), 0),
-        (Exports.NAMES, ("-shared", "--dynamic-list=some.list"), 0),
-        (Exports.NAMES, ("-pie", "--export-dynamic", "--no-dynamic-linker"), 0),
+        (Exports.CALLS, ("-shared",), "-fplt", 11, 0),  # one is protected, and so is called without a stub
+        (Exports.CALLS, ("-shared",), "-fno-plt", 8, 3),  # at -Oz most are called by stubs still, which is shorter
+        (Exports.NAMES, ("-shared", "-Bsymbolic-functions"), "-fplt", 0, 0),
+        (Exports.NAMES, ("-shared", "--dynamic-list=some.list"), "-fplt", 0, 0),
+        (Exports.NAMES, ("-pie", "--export-dynamic", "--no-dynamic-linker"), "-fplt", 0, 0),
     ],
 )
 def test_what_a_linker_adds_of_each_function(
-    llvm22: Llvm, tmp_path: Path, exports: Exports, options: tuple[str, ...], stubs: int
+    llvm22: Llvm, tmp_path: Path, exports: Exports, options: tuple[str, ...], flag: str, stubs: int, addresses: int
 ) -> None:
     """Two libraries or programs of the same code, with many functions and with few: sections, and what is expected."""
     (tmp_path / "some.list").write_text("{ other; };")
     (tmp_path / "a.cpp").write_text(EXPORTED)
     entries, sizes = [], []
     for kept in ("noinline", "always_inline"):
-        flags = ("-Oz", "-fPIC", "-fno-exceptions", f"-DKEPT=__attribute__(({kept}))", "-c", "a.cpp", "-o", "a.o")
+        flags = ("-Oz", "-fPIC", flag, "-fno-exceptions", f"-DKEPT=__attribute__(({kept}))", "-c", "a.cpp", "-o", "a.o")
         run_checked(llvm22.clangxx, *flags, cwd=tmp_path)
         data = (tmp_path / "a.o").read_bytes()
         entries.append(linked_footprints(data, exports=exports)[1])
@@ -196,6 +197,6 @@ def test_what_a_linker_adds_of_each_function(
     assert added[".dynsym"] == 24 * 12
     assert added[".eh_frame_hdr"] == 8 * 14
     head = 16 if stubs else 0
-    assert (added[".plt"], added[".rela.plt"]) == (head + 16 * stubs, 24 * stubs)
-    tables = sum(added[name] for name in (".dynsym", ".dynstr", ".plt", ".rela.plt", ".eh_frame_hdr"))
+    assert (added[".plt"], added[".rela.plt"], added[".rela.dyn"]) == (head + 16 * stubs, 24 * stubs, 24 * addresses)
+    tables = sum(added[f".{name}"] for name in ("dynsym", "dynstr", "plt", "rela.plt", "rela.dyn", "eh_frame_hdr"))
     assert sum(entries[0].values()) - sum(entries[1].values()) == tables - head + 8 * 12
