@@ -90,8 +90,8 @@ _FORMATS: Final = (_FORMAT, "mlgo-links-1")
 _AR: Final = "ar"
 _SYSTEM: Final = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _NAMES: Final = SectionNames()
-# Options after which a shared library does not export all that is not hidden, with which its calls are to its own
-# functions, and with which a program exports as a library does.
+# Options with which not all that is not hidden is exported, with which a library's calls are to its own functions, and
+# with which a program exports as a library does.
 _HIDES: Final = re.compile(r"(^|,)--?(version-script|exclude-libs|retain-symbols-file)\b")
 _BINDS: Final = re.compile(r"(^|,)--?(Bsymbolic(-functions)?(,|$)|dynamic-list\b)")
 _EXPORTS: Final = re.compile(r"^-rdynamic$|(^|,)(--?export-dynamic|-E)(,|$)")
@@ -227,7 +227,7 @@ def linked_groups(corpus: Corpus) -> Callable[[str], str]:
 def exports_of(corpus: Corpus) -> Callable[[str], Exports]:
     """Return a function from a module's name to what is exported of it: the most, if it is in several products.
 
-    Where a shared library has a version script, or hides what archives hold, that is not known, and counts as nothing.
+    Where a link has a version script, or hides what archives hold, that is not known, and counts as nothing.
     It is nothing without a record of links, too.
 
     Raises:
@@ -244,11 +244,11 @@ def _exports_of_link(record: LinkRecord) -> Exports:
     def has(option: re.Pattern[str]) -> bool:
         return any(map(option.search, record.arguments))
 
-    if record.kind == LinkKind.PROGRAM:
-        return Exports.NAMES if has(_EXPORTS) else Exports.NOTHING
-    if record.kind != LinkKind.SHARED or has(_HIDES):
+    if has(_HIDES):
         return Exports.NOTHING
-    return Exports.NAMES if has(_BINDS) else Exports.CALLS
+    if record.kind == LinkKind.SHARED:
+        return Exports.NAMES if has(_BINDS) else Exports.CALLS
+    return Exports.NAMES if record.kind == LinkKind.PROGRAM and has(_EXPORTS) else Exports.NOTHING
 
 
 def _modules_by_product(corpus: Corpus) -> Iterator[tuple[LinkRecord, tuple[str, ...]]]:

@@ -104,6 +104,7 @@ def test_members_of_an_archive_are_there_once(tmp_path: Path) -> None:
         ("program", ("-Wl,-export-dynamic-symbol=a,-ENTRY",), Exports.NOTHING),
         ("program", ("-Wl,--dynamic-list=some.list",), Exports.NOTHING),
         ("program", ("-rdynamic",), Exports.NAMES),
+        ("program", ("-rdynamic", "-Wl,--exclude-libs,ALL"), Exports.NOTHING),
         ("program", ("-Wl,--export-dynamic",), Exports.NAMES),
         ("program", ("-Wl,-z,now,-E",), Exports.NAMES),
         ("relocatable", ("-rdynamic",), Exports.NOTHING),
