@@ -168,11 +168,12 @@ def test_an_error_ends_it_and_the_next_goes_on(job: Job) -> None:
     (job.orders / "9").write_text("full")
     with pytest.raises(OSError, match="No space left on device"):
         list(every(job).outcomes())
-    before = set(done(job))
-    assert before == set(kept(job.work))
+    before, whole = set(done(job)), set(kept(job.work))
+    assert whole <= before
+    assert len(before - whole) <= 1  # the other worker may be ended after its work, and before it keeps that
     (job.orders / "9").unlink()
     assert list(every(job).outcomes()) == SQUARES
-    assert set(done(job)) == set(range(COUNT)) - before
+    assert set(done(job)) == set(range(COUNT)) - whole
 
 
 def test_killed_and_killed_again(job: Job, tmp_path: Path) -> None:
