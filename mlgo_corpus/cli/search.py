@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -161,11 +162,11 @@ def search(
                 done, total, f"{human_bytes(max(0, saved))} saved" + (f", {failed} failed" if failed else "")
             ),
         )
-    finish(report, show_report, as_json=json_output, engine=chosen)
+    finish(report, partial(show_report, objects=keep_objects), as_json=json_output, engine=chosen)
 
 
-def show_report(report: SearchReport) -> None:
-    """Print a search's report, its hints, and a query to start with."""
+def show_report(report: SearchReport, objects: Path | None = None) -> None:
+    """Print a search's report, its hints, and a query to start with; ``objects`` is where its objects are, if kept."""
     from mlgo_corpus.dataset.folder import SEARCH_NAME, rows_place
     from mlgo_corpus.files.text import printable
     from mlgo_corpus.policies.conversation import knows_project
@@ -175,7 +176,7 @@ def show_report(report: SearchReport) -> None:
     console = out()
     name = plain(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
-    kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    kept = f", {report.resumed} of these by an earlier run" if report.resumed else ""
     console.print(
         f"[bold]{name}[/bold]: {report.flips} flips tried in {counted(report.compiles, 'compile')} of "
         f"{counted(report.searched, 'module')}{kept}{again} in {report.seconds:.2f} s"
@@ -213,10 +214,14 @@ def show_report(report: SearchReport) -> None:
     query = f"SELECT module, baseline_objective - objective AS saved FROM {searches} ORDER BY 2 DESC"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
     corpus, dataset = (plain(shlex.quote(printable(str(place)))) for place in (report.corpus, report.output))
-    console.print(
-        f"its objects, which relink makes the products of: mlgo-corpus trace {corpus} --policy {dataset} "
-        "--keep-objects OBJECTS -o TRACED"
-    )
+    if objects is None:
+        console.print(
+            f"its objects, which relink makes the products of: mlgo-corpus trace {corpus} --policy {dataset} "
+            "--keep-objects OBJECTS -o TRACED"
+        )
+    else:
+        kept_in = plain(shlex.quote(printable(str(objects))))
+        console.print(f"the products of its objects: mlgo-corpus relink {corpus} --objects {kept_in} -o RELINKED")
     project = f" --corpus {corpus}" if knows_project(policy_of_the_rest(Path(report.output))) else ""
     console.print(
         f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset}{project} -o CLANG"

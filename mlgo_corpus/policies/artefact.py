@@ -53,6 +53,7 @@ _FEATURE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _HEADER: Final = re.compile(
     rb"\{'descr': '(<f8|<i4)', 'fortran_order': False, 'shape': \((\d{1,9}(?:, \d{1,9}|,))\), \} *\n"
 )
+INTERRUPTED: Final = "what was interrupted: the command that made it goes on"
 _MAGIC: Final = b"\x93NUMPY\x01\x00"
 _MEMBER: Final = re.compile(r"[a-z_0-9]{1,60}\.npy", re.ASCII)
 
@@ -62,10 +63,16 @@ def _found_instead(folder: Path, what: str) -> str:
         return f"expected a {what}, found the dataset of a search: 'mlgo-corpus train' learns a policy from it"
     if not folder.is_dir():
         return f"no such {what}"
-    with suppress(OSError):
-        if os.listdir(folder) == [STATE_FOLDER]:
-            return f"expected a {what}, found what was interrupted: the command that made it goes on"
+    if was_interrupted(folder):
+        return f"expected a {what}, found {INTERRUPTED}"
     return f"expected a {what}, found a folder without {POLICY_NAME}"
+
+
+def was_interrupted(folder: Path) -> bool:
+    """Return True for a folder in which there is nothing but what a command goes on from."""
+    with suppress(OSError, ValueError):  # a name with a NUL is no folder's
+        return os.listdir(folder) == [STATE_FOLDER]
+    return False
 
 
 class Notes(NamedTuple):

@@ -41,6 +41,7 @@ from mlgo_corpus.files.text import several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, INLINING_DEFAULT, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.artefact import INTERRUPTED, was_interrupted
 from mlgo_corpus.policies.compiled import fastest
 from mlgo_corpus.policies.keyed import NAMES, DatasetPolicy, dataset_digest, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, named_policy
@@ -166,6 +167,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0, moved: float = 0.0) -> 
         return fastest(replace(learned, threshold=learned.threshold + moved))
     if colon and name != "random":
         return _import_policy(text, name, rest)
+    if was_interrupted(Path(text)):
+        raise UsageError(f"expected a policy, found {INTERRUPTED}", option="policy", value=text)
     also = ("a dataset's folder", "a policy's folder") if task.name == INLINING else ("a policy's folder",)
     known = (name for name in known_policies() if name.startswith(f"{task.name}-"))
     names = ", ".join((*NAMES[task.name], *known, "module:attribute", *also))

@@ -313,6 +313,8 @@ def test_a_folder_is_a_policy_where_one_is_named(tmp_path: Path, monkeypatch: py
     (tmp_path / "begun" / ".mlgo-corpus").mkdir(parents=True)
     with pytest.raises(UsageError, match="begun: expected a policy, found what was interrupted: the command that"):
         load_policy(tmp_path / "begun")
+    with pytest.raises(UsageError, match="begun: expected a policy, found what was interrupted: the command that"):
+        make_policy(str(tmp_path / "begun"), inlining)
     assert find_policy("x\0y") is None
     assert find_policy(str(tmp_path)) is None
     assert all(load_policy(path).name == load_policy(name).name == name for name, path in known_policies().items())

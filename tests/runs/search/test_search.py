@@ -188,6 +188,9 @@ def test_what_is_shown_counts_alike_and_can_be_typed(
     assert sum(one.text_size for one in whole.levels) + whole.undecided_text_size == whole.text_size
     trace = "mlgo-corpus trace 'my corpus' --policy 'my found' --keep-objects OBJECTS -o TRACED"
     assert lines[-3] == f"its objects, which relink makes the products of: {trace}"
+    show_report(report, Path("my objects"))
+    relink = "mlgo-corpus relink 'my corpus' --objects 'my objects' -o RELINKED"
+    assert capsys.readouterr().out.splitlines()[-3] == f"the products of its objects: {relink}"
     wrap = "mlgo-corpus toolchain wrap --policy 'my found' --corpus 'my corpus' -o CLANG"
     assert lines[-2] == f"a clang that makes them in a build: {wrap}"
     # Sums in another order may differ in what is not shown.
