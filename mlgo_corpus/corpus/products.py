@@ -227,8 +227,8 @@ def linked_groups(corpus: Corpus) -> Callable[[str], str]:
 def exports_of(corpus: Corpus) -> Callable[[str], Exports]:
     """Return a function from a module's name to what is exported of it: the most, if it is in several products.
 
-    Where a link has a version script, or hides what archives hold, that is not known, and counts as nothing.
-    It is nothing without a record of links, too.
+    Where a link has a version script, or hides what archives hold, that is not known, and counts as nothing. It is
+    nothing without a record of links, too.
 
     Raises:
         CorpusError: the record is damaged.
@@ -236,7 +236,7 @@ def exports_of(corpus: Corpus) -> Callable[[str], Exports]:
     found: dict[str, Exports] = {}
     for record, modules in _modules_by_product(corpus):
         exports = _exports_of_link(record)
-        found.update((module, max(exports, found.get(module, exports))) for module in modules)
+        found.update((module, max(exports, found.get(module, Exports.NOTHING))) for module in modules)
     return lambda name: found.get(name, Exports.NOTHING)
 
 

@@ -30,8 +30,8 @@ _LANDING_PADS: Final = b".gcc_except_table"
 _I386: Final = b"\x4c\x01"
 # Bytes of text that a linker adds, as llvm-size counts it. Each function with an FDE has an entry in .eh_frame_hdr.
 _FOUND: Final = 8
-# A name that is exported has a symbol, a version, and places in .gnu.hash, of 5 to 9 bytes in what was
-# seen. The name itself comes on top.
+# A name that is exported has a symbol, a version, and places in .gnu.hash, of 5 to 9 bytes in what was seen. The name
+# itself comes on top.
 _EXPORTED: Final = 24 + 2 + 6
 # Another library may define a function of a shared library instead. So each place that tells where it is has a
 # relocation: one for its stub in .plt, if it is called, and one for all code that takes its address, as calls do with
