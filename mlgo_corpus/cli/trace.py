@@ -214,17 +214,19 @@ def show_report(report: TraceReport) -> None:
     """Print a trace's report, its hints, and a query to start with."""
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
+    from mlgo_corpus.policies.policy import policy_name
 
     console = out()
     name = plain(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    policy = policy_name(report.policy)
     asked = counted(report.observations, f"{report.task} decision")
     console.print(
         f"[bold]{name}[/bold]: {asked} of {counted(report.traced, 'module')}{kept}{again} in {report.seconds:.2f} s"
     )
     console.print(
-        plain(f"by {report.compiler}, policy {report.policy}, seen in {_WAYS.get(report.via, report.via)}"),
+        plain(f"by {report.compiler}, policy {policy}, seen in {_WAYS.get(report.via, report.via)}"),
     )
     rows = table("reason", "modules")
     for reason, count in report.counts.items():

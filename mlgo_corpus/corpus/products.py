@@ -54,10 +54,11 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -189,55 +190,67 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     Raises:
         CorpusError: the record is damaged.
     """
-    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for record, modules in _modules_by_product(corpus):
-        for module in modules:
-            found[module][record.name] = None
-    return {module: tuple(names) for module, names in found.items()}
+    return dict(LinkedModules.read(corpus).products)
 
 
-def linked_together(corpus: Corpus) -> dict[str, str]:
-    """Return a product for each module that is in one: the same for modules that are linked with each other.
+@dataclass(frozen=True)
+class LinkedModules:
+    """The modules that are in programs and shared libraries; there are none without a record of links.
 
-    Products that have a module in common count as one. It is empty for a corpus without a record of links.
-
-    Raises:
-        CorpusError: the record is damaged.
+    Attributes:
+        products: those that contain each module, as `products_of` has them.
+        exported: what is exported of each of these modules: the most, if it is in several products. Where a link has a
+            version script, or hides what archives hold, that is not known, and counts as nothing.
+        labels: of the corpus.
     """
-    products = products_of(corpus)
-    first: dict[str, str] = {}
 
-    def find(name: str) -> str:
-        while (other := first.get(name, name)) != name:
-            name = other
-        return name
+    products: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exported: Mapping[str, Exports] = field(default_factory=dict)
+    labels: ModuleLabels = field(default_factory=ModuleLabels)
 
-    for names in products.values():
-        roots = sorted({find(name) for name in names})
-        first.update(dict.fromkeys(roots, roots[0]))
-    return {module: find(names[0]) for module, names in products.items()}
+    @classmethod
+    def read(cls, corpus: Corpus) -> LinkedModules:
+        """Read what a corpus's builds linked.
 
+        Raises:
+            CorpusError: the record is damaged.
+        """
+        products: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        exported: dict[str, Exports] = {}
+        records = known_links(corpus) or ()
+        parts = parts_of(records)
+        for record in product_links(records):
+            exports = _exports_of_link(record)
+            for module in modules_of(record, parts, taken=True):
+                products[module][record.name] = None
+                exported[module] = max(exports, exported.get(module, Exports.NOTHING))
+        return cls({module: tuple(names) for module, names in products.items()}, exported, ModuleLabels.of(corpus))
 
-def linked_groups(corpus: Corpus) -> Callable[[str], str]:
-    """Return a function from a module's name to its link group: a product's name, or its project."""
-    products, labels = linked_together(corpus), ModuleLabels.of(corpus)
-    return lambda name: products.get(name) or f"of {labels.project(name)}"
+    @cached_property
+    def _roots(self) -> dict[str, str]:
+        """A product for each module, the same for modules that are linked with each other.
 
+        Products that have a module in common count as one.
+        """
+        first: dict[str, str] = {}
 
-def exports_of(corpus: Corpus) -> Callable[[str], Exports]:
-    """Return a function from a module's name to what is exported of it: the most, if it is in several products.
+        def find(name: str) -> str:
+            while (other := first.get(name, name)) != name:
+                name = other
+            return name
 
-    Where a link has a version script, or hides what archives hold, that is not known, and counts as nothing. It is
-    nothing without a record of links, too.
+        for names in self.products.values():
+            roots = sorted({find(name) for name in names})
+            first.update(dict.fromkeys(roots, roots[0]))
+        return {module: find(names[0]) for module, names in self.products.items()}
 
-    Raises:
-        CorpusError: the record is damaged.
-    """
-    found: dict[str, Exports] = {}
-    for record, modules in _modules_by_product(corpus):
-        exports = _exports_of_link(record)
-        found.update((module, max(exports, found.get(module, Exports.NOTHING))) for module in modules)
-    return lambda name: found.get(name, Exports.NOTHING)
+    def group(self, module: str) -> str:
+        """Return the link group of any module of the corpus: a product's name, or its project."""
+        return self._roots.get(module) or f"of {self.labels.project(module)}"
+
+    def exports(self, module: str) -> Exports:
+        """Return what is exported of any module of the corpus."""
+        return self.exported.get(module, Exports.NOTHING)
 
 
 def _exports_of_link(record: LinkRecord) -> Exports:
@@ -249,14 +262,6 @@ def _exports_of_link(record: LinkRecord) -> Exports:
     if record.kind == LinkKind.SHARED:
         return Exports.NAMES if has(_BINDS) else Exports.CALLS
     return Exports.NAMES if record.kind == LinkKind.PROGRAM and has(_EXPORTS) else Exports.NOTHING
-
-
-def _modules_by_product(corpus: Corpus) -> Iterator[tuple[LinkRecord, tuple[str, ...]]]:
-    """Yield the links that make a product, each with the modules that it takes."""
-    records = known_links(corpus) or ()
-    parts = parts_of(records)
-    for record in product_links(records):
-        yield record, modules_of(record, parts, taken=True)
 
 
 def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:

@@ -118,23 +118,22 @@ def test_what_is_exported_of_modules(tmp_path: Path, kind: str, words: tuple[str
     one = link("one")
     one = replace(one, kind=kind, arguments=(*one.arguments, *words), inputs=(item("a.o"), item("b.o")))
     read(tmp_path, other, one)
-    found = products.exports_of(open_corpus(tmp_path))
-    assert [found(name) for name in ("a.o", "b.o", "c.o", "d.o")] == [exports, exports, 0, 0]
+    found = products.LinkedModules.read(open_corpus(tmp_path))
+    assert [found.exports(name) for name in ("a.o", "b.o", "c.o", "d.o")] == [exports, exports, 0, 0]
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
 def test_modules_of_products_that_have_one_in_common(built: dict[str, list[str]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "products_of", lambda _: built)
-        found = products.linked_together(None)  # type: ignore[arg-type]
+    linked = products.LinkedModules({module: tuple(names) for module, names in built.items()})
+    found = {module: linked.group(module) for module in built}
+    assert linked.group("other") == "of None" not in found.values()
     together = {(one, other) for one in built for other in built if set(built[one]) & set(built[other])}
     for _ in built:  # the closure, step by step
         together |= {(one, last) for one, middle in together for first, last in together if middle == first}
-    assert set(found) == set(built)
     assert {(one, other) for one in found for other in found if found[one] == found[other]} == together
 
 
-def test_a_corpus_without_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "known_links", lambda _: None)
-    assert products.linked_together(None) == {}  # type: ignore[arg-type]
-    assert products.exports_of(None)("a.o") is Exports.NOTHING  # type: ignore[arg-type]
+def test_a_corpus_without_links(tmp_path: Path) -> None:
+    write_manifest(tmp_path / "corpus_description.json", ["a.o"], has_thinlto=False, override=None)
+    found = products.LinkedModules.read(open_corpus(tmp_path))
+    assert (found.products, found.group("a.o"), found.exports("a.o")) == ({}, "of None", Exports.NOTHING)

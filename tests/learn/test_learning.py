@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import (
     build_corpus,
     evaluate_corpus,
+    extract_corpus,
     load_policy,
     pack_corpus,
     search_corpus,
@@ -41,7 +42,7 @@ from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport, _hints
-from tests.conftest import Llvm
+from tests.conftest import EMBED, Llvm, run_checked
 from tests.handmade import files, put
 
 pytestmark = pytest.mark.llvm
@@ -267,6 +268,18 @@ def test_hints_name_the_policy_that_they_are_of(chain: Chain) -> None:
     for names, hint in (((), said), (("never",), f"only-c: {said}")):
         report = chain.evaluate(chain.others, f"hints-{len(names)}", str(chain.folder / "only-c"), *names, link=False)
         assert report.hints == (hint,)
+
+
+def test_a_policy_of_the_language_is_not_said_to_be_of_another(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:
+    """Where nothing is called, either."""
+    (tmp_path / "leaf.cpp").write_text("int leaf(int n) { return n * 3; }\n")
+    run_checked(llvm22.clang, "-Oz", *EMBED, "-c", "leaf.cpp", cwd=tmp_path)
+    extract_corpus([tmp_path], tmp_path / "corpus", jobs=1)
+    for language, hints in (("C++", 0), ("C", 1)):
+        replace(load_policy(chain.folder / "policy"), languages=(language,)).save(tmp_path / language)
+        how: dict[str, Any] = {"policy": str(tmp_path / language), "compiler": chain.compiler, "cache": chain.cache}
+        traced = trace_corpus(tmp_path / "corpus", tmp_path / f"traced-{hints}", **how)
+        assert (traced.undecided, len(traced.hints)) == (1, hints)
 
 
 def test_a_damaged_evaluation_is_made_again(chain: Chain) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import linked_groups
+from mlgo_corpus.corpus.products import LinkedModules
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.text import name_hash
 from mlgo_corpus.policies.conversation import knows_project
@@ -56,10 +56,10 @@ def project_copies(corpus: Corpus, *, jobs: int) -> bytes:
     """
     with suppress(CorpusError):  # a side's folder may have no other manifest
         corpus = open_corpus(str(corpus.place))
-    group = linked_groups(corpus)
+    linked = LinkedModules.read(corpus)
     held = Counter[tuple[str, str]]()
     for made in iter_corpus_functions(corpus, jobs=jobs):
-        linked_with, defined = group(made.module), zip(made.names, made.linkages, strict=True)
+        linked_with, defined = linked.group(made.module), zip(made.names, made.linkages, strict=True)
         held.update((linked_with, name) for name, linkage in defined if linkage not in _OWN)
     most: dict[int, int] = {}
     for (_, name), copies in held.items():

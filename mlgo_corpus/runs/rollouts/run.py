@@ -16,7 +16,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus, Module
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import exports_of, linked_together
+from mlgo_corpus.corpus.products import LinkedModules
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
@@ -111,13 +111,12 @@ class Rollouts:
         everything = ModuleChoice()
         self._chosen = [everything.select(one) for one in self.corpora]
         linked = linked and request.task == INLINING  # no other decision moves code between functions
-        together = [linked_together(one) if linked else {} for one in self.corpora]
-        self.linked = any(together)
-        exports = [exports_of(one) if linked else lambda _: Exports.NOTHING for one in self.corpora]
-        by_corpus = zip(self.corpora, self._chosen, together, exports, strict=True)
+        links = [LinkedModules.read(one) if linked else LinkedModules() for one in self.corpora]
+        self.linked = any(one.products for one in links)
+        by_corpus = zip(self.corpora, self._chosen, links, strict=True)
         self.places = [
-            _Place(number, module, f"{number}:{names.get(module.name, '')}", exported(module.name))
-            for number, (corpus, chosen, names, exported) in enumerate(by_corpus)
+            _Place(number, module, f"{number}:{its.group(module.name)}", its.exports(module.name))
+            for number, (corpus, chosen, its) in enumerate(by_corpus)
             for module in corpus.modules(chosen)
         ]
         producers = [newest_producer(one, chosen) for one, chosen in zip(self.corpora, self._chosen, strict=True)]

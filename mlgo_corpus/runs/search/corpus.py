@@ -18,13 +18,13 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import languages_of
 from mlgo_corpus.corpus.links import cache_folder
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import products_of
+from mlgo_corpus.corpus.products import LinkedModules
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, MadeOtherwiseError, refuse_difference
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.files.text import counted
+from mlgo_corpus.files.text import counted, printable
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
@@ -119,7 +119,8 @@ def run_search(
     keep_objects = request.keep_objects
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
-    objective = request.objective or _objective_of(opened)
+    linked = LinkedModules() if request.objective == TEXT else LinkedModules.read(opened)
+    objective = request.objective or (LINKED if linked.products else TEXT)
     toolchain, _ = choose_compiler(
         request.compiler,
         find_task(INLINING),
@@ -178,7 +179,7 @@ def run_search(
         folded=objective == FOLDED,
         also=tuple(request.also),
     )
-    search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
+    search = Search(folder, settings, objective, toolchain, opened, linked, chosen, jobs, engine, progress)
     try:
         if folder.is_whole:
             try:
@@ -194,6 +195,7 @@ def run_search(
         *edits.without_effect(opened.modules(chosen), toolchain.cc1),
         *_no_room(request),
         *_untold(request, toolchain, opened, chosen),
+        *_unlinked(linked, objective, chosen),
     )
     return search.searched(hints, time.perf_counter() - started)
 
@@ -216,6 +218,11 @@ def _untold(request: SearchRequest, toolchain: Toolchain, corpus: Corpus, chosen
         yield "LLVM's headers are installed: a search that also tries inlining-3.0 usually finds more in C++"
 
 
-def _objective_of(corpus: Corpus) -> str:
-    """Return the objective for a corpus: what is linked, where it has the links of its build."""
-    return LINKED if products_of(corpus) else TEXT
+def _unlinked(linked: LinkedModules, objective: str, chosen: Sequence[str]) -> Iterator[str]:
+    """Yield that some modules are in nothing that was linked, as those of libtool's static libraries."""
+    left = [name for name in chosen if name not in linked.products]
+    if objective != TEXT and linked.products and left:
+        yield (
+            f"{len(left)} of {counted(len(chosen), 'module')} are in no program or shared library of the build, such "
+            f"as {printable(left[0])}, and count all the same: `module_filter` or `modules_file` leaves them out"
+        )

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.products import exports_of, linked_groups
+from mlgo_corpus.corpus.products import LinkedModules
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.engine.threads import LinkedEvent, results_in_threads
@@ -90,6 +90,6 @@ class LinkedSizes:
 
 
 def _iter_items(corpus: Corpus, names: tuple[str, ...]) -> Iterator[SearchItem]:
-    linked_with, exports = linked_groups(corpus), exports_of(corpus)
+    linked = LinkedModules.read(corpus)
     for number, module in enumerate(corpus.modules(names)):
-        yield SearchItem(number, module, linked_with(module.name), exports(module.name))
+        yield SearchItem(number, module, linked.group(module.name), linked.exports(module.name))

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.products import exports_of, linked_groups
+from mlgo_corpus.corpus.products import LinkedModules
 from mlgo_corpus.dataset.flips import SearchRow, flip_schema, iter_search_rows, write_search_rows
 from mlgo_corpus.dataset.folder import FLIPS_NAME, SEARCH_NAME, DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
@@ -23,7 +23,6 @@ from mlgo_corpus.files.atomic import writing
 from mlgo_corpus.files.tables import BatchTable, file_metadata, read_batch
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.objects.footprints import Exports
 from mlgo_corpus.policies.policy import policy_name
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
@@ -155,6 +154,7 @@ class Search(Trace):
         objective: str,
         toolchain: Toolchain,
         corpus: Corpus,
+        linked: LinkedModules,
         names: Sequence[str],
         jobs: int | None,
         engine: EngineChoice,
@@ -164,8 +164,7 @@ class Search(Trace):
         self.objective = objective
         self._also = tuple(map(policy_name, settings.also))
         self.sums = _Sums()
-        self._linked_with = linked_groups(corpus) if settings.linked else lambda _: ""
-        self._exports = exports_of(corpus) if settings.linked else lambda _: Exports.NOTHING
+        self._linked = linked
         self._shown = progress
         self._saved_before: list[int] = []
         last = len(settings.budgets) - 1
@@ -205,7 +204,7 @@ class Search(Trace):
     def _items(self, names: Sequence[str]) -> Iterator[SearchItem]:
         for number, module in enumerate(self.corpus.modules(names)):
             name = module.name
-            yield SearchItem(number, module, self._linked_with(name), self._exports(name))
+            yield SearchItem(number, module, self._linked.group(name), self._linked.exports(name))
 
     def progress_of(self, outcome: TracedModule) -> int:
         """Return the bytes that a module's search saved."""
@@ -301,7 +300,7 @@ class Search(Trace):
         self._saved_before = saved
         # A module may not be chosen, or have no result in this round: then an earlier round's file counts.
         every = dict.fromkeys(self.corpus.names)
-        held = (self.search.held(number, name, self._linked_with(name)) for name in every)
+        held = (self.search.held(number, name, self._linked.group(name)) for name in every)
         write_counts(place, (np.load(known) for known in held if known is not None))
 
     def _show(self, number: int, finished: int, failed: int, saved: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from mlgo_corpus.compilers.choose import INTERACTIVE, TRAINING_LOG, build_with
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.groups import UNOPTIMISED, ModuleLabels, unoptimised_hint
+from mlgo_corpus.corpus.groups import UNOPTIMISED, ModuleLabels, languages_of, unoptimised_hint
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.scan import iter_duplicates
 from mlgo_corpus.corpus.select import newest_producer
@@ -501,8 +501,10 @@ class Trace:
                     "with `always`"
                 )
         if self._with_languages is not None and totals.undecided > totals.unoptimised:
-            languages = " and ".join(self._with_languages.languages)
-            yield f"the policy decides in {languages} only: modules of other languages are compiled as without it"
+            decided = self._with_languages.languages
+            if not {*languages_of(self.corpus, self.names)} <= {*decided}:
+                languages = " and ".join(decided)
+                yield f"the policy decides in {languages} only: modules of other languages are compiled as without it"
         if unmet := totals.sums["unmet"]:
             most = ": it is of another build, or another compiler" if 2 * unmet > totals.sums["observations"] else ""
             yield (

@@ -271,7 +271,7 @@ def test_copies_are_those_of_one_product(project: Path, monkeypatch: pytest.Monk
     assert copies_in(copies.project_copies(open_corpus(side), jobs=1)) == {everywhere: 3, twice: 2}
     side.unlink()
     groups = {"one.o": "a program", "two.o": "a program", "three.o": "another"}
-    monkeypatch.setattr(copies, "linked_groups", lambda _: groups.__getitem__)
+    monkeypatch.setattr(copies.LinkedModules, "group", lambda _, module: groups[module])
     assert copies_in(copies.project_copies(open_corpus(project), jobs=1)) == {everywhere: 2}
 
 

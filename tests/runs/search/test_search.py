@@ -348,18 +348,26 @@ def test_linked_weighs_what_several_objects_hold(
 @pytest.mark.parametrize("exports", [True, False])
 def test_what_a_library_exports_counts(llvm22: Llvm, cache: Path, tmp_path: Path, exports: bool) -> None:
     (tmp_path / "a.cpp").write_text(CLASS)
+    (tmp_path / "unlinked.cpp").write_text("int unlinked() { return 1; }\n")
     (tmp_path / "lib.map").write_text("{ local: *; };")
     link = "c++ -shared a.o -o lib.so" + " -Wl,--version-script=lib.map" * (not exports)
-    script = f"cd {tmp_path}; c++ -Oz -fPIC -c a.cpp && {link}"
+    script = f"cd {tmp_path}; c++ -Oz -fPIC -c a.cpp unlinked.cpp && {link}"
     build_corpus(("sh", "-c", script), tmp_path / "corpus", compiler=llvm22.clang, build_dir=tmp_path, stdout=2)
     usual = {"compiler": llvm22.clang, "cache": cache, "budget": 1, "also": ()}
-    report = search_corpus(tmp_path / "corpus", tmp_path / "found", keep_objects=tmp_path / "objects", **usual)
+    how: dict[str, Any] = {"module_filter": "^a", "keep_objects": tmp_path / "objects"}
+    report = search_corpus(tmp_path / "corpus", tmp_path / "found", **how, **usual)
     _, entries = linked_footprints(
         (tmp_path / "objects/a.o").read_bytes(), exports=Exports.CALLS if exports else Exports.NOTHING
     )
     assert report.objective == "linked"
     assert (max(entries.values()) > 8) == exports
     assert report.start_objective == report.baseline_text_size + sum(entries.values())
+    every = search_corpus(tmp_path / "corpus", tmp_path / "every", **usual)
+    assert (every.searched, report.searched, report.hints) == (2, 1, every.hints[:1])
+    assert every.hints[1:] == (
+        "1 of 2 modules are in no program or shared library of the build, such as unlinked.o, and count all the same: "
+        "`module_filter` or `modules_file` leaves them out",
+    )
 
 
 def test_the_same_seed_finds_the_same(
