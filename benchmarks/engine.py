@@ -21,6 +21,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from mlgo_corpus import EngineChoice, extract_corpus, verify_corpus
@@ -69,7 +70,7 @@ def throughput(folder: Path, options: argparse.Namespace, ray: EngineChoice) -> 
     """Print the time of the same work on both engines."""
     corpus = build(folder, options.modules)
     kinds: dict[str, Callable[[], float]] = {
-        f"{name}, {jobs}": lambda engine=engine, jobs=jobs: rebuild(folder, corpus, options.compiler, jobs, engine)
+        f"{name}, {jobs}": partial(rebuild, folder, corpus, options.compiler, jobs, engine)
         for jobs in (1, 2)
         for name, engine in (("local", EngineChoice()), ("ray", ray))
     }
@@ -95,12 +96,16 @@ def _spread(values: list[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
+def _weight(weight: float, _: int) -> float:
+    return weight
+
+
 def overhead(options: argparse.Namespace, ray: EngineChoice) -> None:
     """Print the cost of an empty task, one at a time and in chunks, and the driver's memory meanwhile."""
     for name, engine in (("local", EngineChoice()), ("ray", ray)):
-        for text, weigh, count in (("alone", lambda _: 1.0, options.tasks // 10), ("in chunks", None, options.tasks)):
-            more = {} if weigh is None else {"weigh": weigh}
-            results = parallel_map(no_operation, range(count), jobs=2, limit=60, engine=engine, **more)
+        for text, weight, count in (("alone", 1.0, options.tasks // 10), ("in chunks", 0.0, options.tasks)):
+            weigh = partial(_weight, weight)
+            results = parallel_map(no_operation, range(count), jobs=2, limit=60, engine=engine, weigh=weigh)
             for _ in range(1000):  # the workers have started
                 next(results)
             began, first = time.perf_counter(), _memory()

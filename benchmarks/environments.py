@@ -22,7 +22,6 @@ import argparse
 import itertools
 import statistics
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -34,22 +33,19 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import interactive
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-PROJECT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(PROJECT))
+from mlgo_corpus import InliningEnv, InteractiveSession, Tracer, environments, extract_corpus
+from mlgo_corpus.compilers.compile import Compiled, ModuleCompiles, run_folder
+from mlgo_corpus.formats.logs.flat import FlatFeatures
+from mlgo_corpus.formats.logs.remarks import decision_options
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
+from mlgo_corpus.runs.trace.episode import Episode, EpisodeOutcome
+from mlgo_corpus.runs.trace.tracer import settings_of
 
-from benchmarks import interactive  # noqa: E402
-from mlgo_corpus import InliningEnv, InteractiveSession, Tracer, environments, extract_corpus  # noqa: E402
-from mlgo_corpus.compilers.compile import Compiled, ModuleCompiles, run_folder  # noqa: E402
-from mlgo_corpus.formats.logs.flat import FlatFeatures  # noqa: E402
-from mlgo_corpus.formats.logs.remarks import decision_options  # noqa: E402
-from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang  # noqa: E402
-from mlgo_corpus.runs.trace.episode import Episode, EpisodeOutcome  # noqa: E402
-from mlgo_corpus.runs.trace.tracer import settings_of  # noqa: E402
-
-LUA = PROJECT / "tests" / "data" / "lua-clang22.tar.gz"
+LUA = Path(__file__).parents[1] / "tests" / "data" / "lua-clang22.tar.gz"
 
 
 def bare(tracer: Tracer, modules: list[str], *, names: bool) -> int:
@@ -130,7 +126,7 @@ def compare_with_peer(env: InliningEnv, module: str, rounds: int, folder: Path) 
             compiled = Compiled(1, 1, "")
             self.outcome = EpisodeOutcome(compiled, b"", compiled, ())
 
-    environments.Episode = PeerEpisode
+    environments.Episode = PeerEpisode  # type: ignore[attr-defined] # where it is looked up
     env._header, env._flat = case.header, FlatFeatures(case.header, None)
     hosts = {"session": lambda: interactive.ours_constant(case), "InliningEnv": lambda: single(env, [module])}
     show(hosts, rounds, "session")

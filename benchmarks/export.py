@@ -197,7 +197,7 @@ def child(argv: list[str]) -> None:
         "make": lambda kind, folder, size: {"dataset": str(make_dataset(str(kind), folder, size))},
         "ours": ours,
         "protobuf": protobuf,
-        "check": lambda slow, fast: check_prefix(slow, fast) or {},
+        "check": check_prefix,
         "parquet": parquet,
         "crc": crc,
         "write": write,
@@ -232,7 +232,7 @@ def run(*argv: object, rounds: int) -> dict[str, Any]:
     return {**results[0], **medians}
 
 
-def check_prefix(slow: Path, fast: Path) -> None:
+def check_prefix(slow: Path, fast: Path) -> dict[str, Any]:
     """Compare protobuf's records with the first of ours, except the last, whose sequence may be cut."""
     from mlgo_corpus.formats.records.tfrecord import read_records
 
@@ -241,6 +241,7 @@ def check_prefix(slow: Path, fast: Path) -> None:
         theirs = read_records(other)
         if any(record != next(theirs) for record in records) or len(last) > len(next(theirs)):
             raise SystemExit(f"{fast}: other records than protobuf's")
+    return {}
 
 
 def line(kind: str, method: str, size: float, result: dict[str, Any], note: str = "") -> None:

@@ -109,7 +109,7 @@ class Case(NamedTuple):
     """What the peer sends: its command without the base, and the facts that a host needs."""
 
     argv: tuple[str, ...]
-    count: int
+    count: int  # type: ignore[assignment] # of decisions; a tuple's method is of no use here
     header: LogHeader
     message_bytes: int
 
@@ -192,7 +192,7 @@ class TensorValue:
     """A tensor as LLVM's reader returns it."""
 
     def __init__(self, spec: Spec, buffer: bytes) -> None:
-        self.view = ctypes.cast(buffer, ctypes.POINTER(spec.element_type))
+        self.view = ctypes.cast(buffer, ctypes.POINTER(spec.element_type))  # type: ignore[arg-type] # as LLVM's does
         self.length = math.prod(spec.shape)
 
     def __getitem__(self, index: int) -> Any:

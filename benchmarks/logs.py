@@ -165,7 +165,7 @@ class ReferenceTensor:
 
     def __init__(self, spec: ReferenceSpec, data: bytes) -> None:
         self.data = data  # keeps the data alive; the pointer does not
-        self.pointer = ctypes.cast(data, ctypes.POINTER(C_TYPES[spec.type]))
+        self.pointer = ctypes.cast(data, ctypes.POINTER(C_TYPES[spec.type]))  # type: ignore[arg-type] # as LLVM's does
         self.count = math.prod(spec.shape)
 
     def __len__(self) -> int:
@@ -230,7 +230,7 @@ def reference_table(path: Path) -> Any:
         contexts.append(context)
         numbers.append(number)
         for column, tensor in zip(columns, tensors if score is None else (*tensors, score), strict=True):
-            column.append(tensor[0] if len(tensor) == 1 else list(tensor))
+            column.append(tensor[0] if len(tensor) == 1 else list(tensor))  # type: ignore[call-overload] # by __getitem__
     text = pa.dictionary(pa.int32(), pa.string())
     arrays = {
         "module": pa.array([path.stem] * len(numbers), text),

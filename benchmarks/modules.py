@@ -69,7 +69,7 @@ class Simulated(TraceJob):
 def drive(folder: Path, stop: int) -> None:
     """Trace a corpus; kill this process after so many modules, and else print what it took."""
     started = time.perf_counter()
-    run.TraceJob = Simulated  # type: ignore[misc] # the simulation
+    run.TraceJob = Simulated  # type: ignore[attr-defined] # the simulation
     corpus = open_corpus(folder / "corpus")
     dataset = DatasetFolder(folder / "dataset", {"task": "inlining", "corpus": "of the benchmark"}, force=False)
     settings = TraceSettings(

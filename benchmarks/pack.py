@@ -91,7 +91,11 @@ def main() -> None:
         packed, unpacked, archive = folder / "packed", folder / "unpacked", folder / "corpus.tar.zst"
 
         def clean(*paths: Path) -> Callable[[], object]:
-            return lambda: [shutil.rmtree(path, ignore_errors=True) for path in paths]
+            def remove() -> None:
+                for path in paths:
+                    shutil.rmtree(path, ignore_errors=True)
+
+            return remove
 
         def tar(*argv: str | Path) -> Callable[[], object]:
             env = {**os.environ, "ZSTD_NBTHREADS": str(arguments.jobs or 0)}

@@ -132,7 +132,10 @@ def observations(paths: list[Path]) -> Iterator[tuple[Task, tuple[TensorSpec, ..
 
 def forest(inputs: int, at: Any, draw: np.random.Generator, *, trees: int = 300, leaves: int = 31) -> Trees:
     """Return trees of random shape."""
-    roots, feature, threshold, children = [], [], [], []
+    roots: list[int] = []
+    feature: list[int] = []
+    threshold: list[float] = []
+    children: list[list[int]] = []
     count = 0
     for _ in range(trees):
         places = [(-1, 0)]
@@ -149,8 +152,9 @@ def forest(inputs: int, at: Any, draw: np.random.Generator, *, trees: int = 300,
         for parent, side in places:
             children[parent][side] = ~count
             count += 1
-    numbers = (np.array(values, np.int32) for values in (roots, feature))
-    return Trees(0.0, *numbers, np.array(threshold), np.array(children, np.int32), draw.normal(size=count))
+    leaf = draw.normal(size=count)
+    first, second, third = (np.array(values, np.int32) for values in (roots, feature, children))
+    return Trees(0.0, first, second, np.array(threshold), third, leaf)
 
 
 def network(inputs: int, at: Any, draw: np.random.Generator) -> Network:

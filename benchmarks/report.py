@@ -55,7 +55,7 @@ def make(folder: Path, sample: str, rows: int) -> None:
         for name, spec in zip(names, header.columns, strict=True):
             size = count * spec.element_count
             integers = spec.dtype.kind in "iu"
-            values = random.geometric(0.02, size) - 1 if integers else random.lognormal(-3, 2, size)
+            values: Any = random.geometric(0.02, size) - 1 if integers else random.lognormal(-3, 2, size)
             if spec.element_count == 33:
                 values = np.where(mask, np.minimum(values, 6 if integers else 1.0), 0)
                 values = mask if name == "mask" else values
@@ -88,7 +88,7 @@ def by_report(folder: Path) -> int:
 
 def by_pandas(folder: Path) -> int:
     """Read the table by columns, let pandas describe each and numpy make a histogram; return the amount of results."""
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
 
     said = ""
     path = folder / "observations" / "part-00000.parquet"

@@ -134,7 +134,7 @@ class Ways:
         with temporary_channel() as base:
             options = for_clang((*self.task.channel_options(str(base), default=False), *self.grows))
             argv = (*self.stock[compile_.cxx], *placed(compile_.words, scratch), *options)
-            with InteractiveSession(argv, base, timeout=_TIMEOUT_S, cwd=compile_.folder) as session:
+            with InteractiveSession(argv, base, timeout=_TIMEOUT_S, cwd=Path(compile_.folder)) as session:
                 for observation in session:
                     session.advise(self.policy.advise(observation.record))
                     count += 1

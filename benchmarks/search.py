@@ -22,8 +22,10 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from mlgo_corpus import build_corpus, relink_corpus, search_corpus
 from mlgo_corpus.compilers.compile import run_folder
@@ -120,10 +122,17 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
             yield module.name, _ModuleSearch(settings, SearchItem(number, module, ""), work, lambda _: 1.0)
 
 
+def compiled(search: _ModuleSearch, plan: Plan, guide: Guide | None = None) -> Outcome:
+    """Compile a module by a plan."""
+    return search.weigh(search.compile(plan, guide))
+
+
 def climbed(search: _ModuleSearch, budget: int) -> Found:
     """Search as the product does."""
     generator = random.Random(0)
-    return climb(search.compile, budget, generator, guides=draw_guides(budget, generator), repeats=search.repeats)
+    return climb(
+        partial(compiled, search), budget, generator, guides=draw_guides(budget, generator), repeats=search.repeats
+    )
 
 
 def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
@@ -131,7 +140,7 @@ def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
     waiting: list[tuple[Decision, ...]] = [()]
     while waiting:
         forced = waiting.pop()
-        outcome = search.compile([(one.key, one.decided) for one in forced]) if forced else first
+        outcome = compiled(search, [(one.key, one.decided) for one in forced]) if forced else first
         yield outcome
         for number in range(len(forced), len(outcome.decisions)):
             decision = outcome.decisions[number]
@@ -142,7 +151,7 @@ def optimum(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any
     """Search modules with few decisions, and compare with every way to decide."""
     found = all_of = skipped = 0
     for _, search in searched(name, folder, given):
-        first = search.compile(())
+        first = compiled(search, ())
         if not 1 <= len(first.decisions) <= MOST_DECISIONS:
             continue
         best, number = first.objective, 0
@@ -177,16 +186,13 @@ def compiles_of_single_flips(search: _ModuleSearch, wanted: float) -> int:
     sizes: list[float] = []
 
     def noted(plan: Plan, guide: Guide | None) -> Outcome:
-        outcome = search.compile(plan, guide)
+        outcome = compiled(search, plan, guide)
         sizes.append(outcome.objective)
         return outcome
 
     choose = climbing._Climb._choose
-    climbing._Climb._choose = lambda self, moves: choose(self, moves)[:1]
-    try:
+    with patch.object(climbing._Climb, "_choose", lambda self, moves: choose(self, moves)[:1]):
         climb(noted, MOST_SINGLE, random.Random(0), over=lambda: min(sizes) <= wanted)
-    finally:
-        climbing._Climb._choose = choose
     return len(sizes)
 
 
@@ -204,17 +210,14 @@ def large(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         compilers += cpu_s
         set_usage(child, cpu_s, charged_peak)
 
-    Child._set_usage = noted
     gc.disable()  # as worker processes do
-    try:
+    with patch.object(Child, "_set_usage", noted):
         for _ in range(LARGE_BUDGET):
             compiles.empty()
-            compiles.run((*cc1, *compiles.command(compiles.options(cc1))), words=len(cc1))
+            compiles.run((*cc1, *compiles.command(compiles.options(cc1))))
         plain, compilers, before = compilers, 0.0, time.process_time()
         found = climbed(search, LARGE_BUDGET)
         own = time.process_time() - before
-    finally:
-        Child._set_usage = set_usage
     return {
         "project": name, "module": most.name, "decisions": len(found.first.decisions), "compiles": found.compiles,
         "plain compiler": round(plain, 1), "compiler": round(compilers, 2), "ours": round(own, 2),

@@ -126,7 +126,7 @@ def block_at(data: bytes, handle: bytes) -> bytes:
     block = data[begin : begin + size]
     if data[begin + size] == 0:
         return block
-    return pa.decompress(block, number_at(block, 0)[0], codec="snappy", asbytes=True)
+    return bytes(pa.decompress(block, number_at(block, 0)[0], codec="snappy", asbytes=True))
 
 
 def read_network(llvm: Path) -> list[Any]:
@@ -141,7 +141,7 @@ def read_network(llvm: Path) -> list[Any]:
     index, values = files["index"], files["data-00000-of-00001"]
     footer = index[-48:]
     at = number_at(footer, number_at(footer, 0)[1])[1]  # after the handle of another index
-    named = {}
+    named: dict[str, bytes] = {}
     for handle in entries(block_at(index, footer[at:])).values():
         named |= entries(block_at(index, handle))
     found = []

@@ -54,7 +54,7 @@ def main() -> None:
             made_up_policy().save(folder / "policy")
         wrapped = wrap_toolchain(policy, folder / "wrapped", compiler=given.compiler, cache=folder).wrapped
         stock = wrapped.compiler[0]
-        ways = {
+        ways: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "plain": (stock, stock.replace("clang", "clang++", 1), ()),
             "wrapped": (str(wrapped.clang), f"{wrapped.clang}++", ()),
         }
@@ -112,7 +112,8 @@ def made_up_policy() -> LearnedPolicy:
         for node, side in ends:
             children[node][side] = ~len(leaves)
             leaves.append(float(draw.normal()) * 1e-6)
-    trees = Trees(0.0, *(np.array(part) for part in (roots, feature, threshold, children, leaves)))
+    parts = map(np.array, (roots, feature, threshold, children, leaves))
+    trees = Trees(0.0, *parts)  # type: ignore[arg-type] # five arrays
     return LearnedPolicy("inlining-0.1", "inlining", features, trees)
 
 

@@ -68,7 +68,7 @@ class Flips(NamedTuple):
 
     def some(self, which: NDArray[np.bool_]) -> Flips:
         """Return some of them."""
-        return Flips(*(values[which] for values in self))
+        return Flips(self.inputs[which], self.saved[which], self.project[which], self.module[which])
 
 
 def read_flips(folders: list[Path]) -> Flips:
@@ -125,7 +125,7 @@ def main() -> int:
     rows = [(name, *(f"{share:.0%}" for share in found_by(order, flips))) for name, order in orders.items()]
     print(markdown_table(("order", *(f"{part:.0%} of the flips" for part in PARTS)), rows))
     trees = fit(flips)
-    np.savez(MODEL, **trees.arrays())
+    np.savez(MODEL, **trees.arrays())  # type: ignore[arg-type] # its own options have other names
     print(f"{MODEL.name}: {trees.described()}, {MODEL.stat().st_size} bytes")
     return 0
 
