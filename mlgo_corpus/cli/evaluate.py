@@ -105,7 +105,7 @@ def evaluate(
     limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit))
     choice = filled(ModuleChoice, locals())
     chosen = engine_choice(engine, ray_address, None)
-    import_from_here()
+    import_from_here(*policy)
     with stdout_is_ours(), progress_bar("evaluating") as bar:
         progress = with_workers(bar, chosen)
         report = evaluate_corpus(
@@ -140,14 +140,15 @@ def _show_report(report: EvaluationReport) -> None:
     rows = table("policy", "of", "number", "text", "default", "change", "95 %", left=2)
     rows.collapse_padding = True  # so that it fits into 80 columns
     for one in report.policies:
-        rows.add_row(plain(one.policy), "objects", *_cells(one.objects))
-        for link in one.products:
-            rows.add_row("", link.link, *_cells(link.sizes))
+        links = [(link.link, link.sizes, link.trained) for link in one.products]
+        its = [("objects", one.objects), *((link, sizes) for link, sizes, _ in links)]
         if one.trained is not None:
-            rows.add_row("", "trained on", *_cells(one.trained))
-        for link in one.products:
-            if link.trained is not None:
-                rows.add_row("", f"{link.link}, trained on", *_cells(link.trained))
+            if not one.objects.modules:
+                its = []  # it was trained on all
+            its += [("trained on", one.trained)]
+            its += [(f"{link}, trained on", trained) for link, _, trained in links if trained is not None]
+        for number, (of, sizes) in enumerate(its):
+            rows.add_row("" if number else plain(one.policy), of, *_cells(sizes))
     console.print(rows)
     for one in report.policies:
         _show_policy(one)
@@ -158,19 +159,22 @@ def _show_report(report: EvaluationReport) -> None:
 
 
 def query_of_objects(policies: Sequence[PolicySizes], place: str) -> str:
-    """Return the query that sums up the same modules as the headline, of the table in ``place``."""
+    """Return the query that sums up the same modules as the headline, of the table in ``place``.
+
+    Where all policies were trained on all modules, there is no headline, and the query is of all.
+    """
     table = sql_text(place)
     known = [one for one in policies if one.trained is not None]
     failing = [one for one in policies if one.failed]
     has_headline = any(one.objects.modules for one in policies)
     # Who was trained on all, or fails everywhere, takes nothing from the others.
-    some = [one for one in known if one.objects.modules or not has_headline]
+    some = [one for one in known if one.objects.modules and has_headline]
     partly = [one for one in failing if one.failed < one.modules]
     left_out = [
         *_condition("trained", known, some),
         *_condition("text_size + baseline_text_size IS NULL", failing, partly),
     ]
-    where = ["NOT trained"] if len(some) < len(known) else []
+    where = ["NOT trained"] if has_headline and len(some) < len(known) else []
     if left_out:
         where.append(f"module NOT IN (SELECT module FROM {table} WHERE {' OR '.join(left_out)})")  # noqa: S608 - shown
     only = f" WHERE {' AND '.join(where)}" if where else ""

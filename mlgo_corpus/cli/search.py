@@ -138,7 +138,7 @@ def search(
     limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit))
     choice = filled(ModuleChoice, locals())
     chosen = engine_choice(engine, ray_address, None)
-    import_from_here()
+    import_from_here(start, *(also or ()))
     with stdout_is_ours(), progress_bar("searching") as bar:
         progress = with_workers(bar, chosen)
         report = search_corpus(

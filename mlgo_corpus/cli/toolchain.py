@@ -360,6 +360,7 @@ def _show_wrap(report: WrapReport, output: Place) -> None:
     else:
         when = f"the policy decides {where}, and not with -flto; all else is as by the clang inside"
     console.print(f"use it: make CC={program} CXX={double}")
+    console.print(f"with CMake, in a new folder: cmake -DCMAKE_C_COMPILER={program} -DCMAKE_CXX_COMPILER={double}")
     if wrapped.keep_smaller:
         when += "; a line that makes another file than one object is compiled plainly"
     console.print(when)

@@ -174,7 +174,7 @@ def trace(
     limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit), retries=retries or 0)
     choice = filled(ModuleChoice, locals())
     chosen = engine_choice(engine, ray_address, retries)
-    import_from_here()
+    import_from_here(policy)
     with stdout_is_ours(), progress_bar("tracing") as bar:
         progress = with_workers(bar, chosen)
         report = trace_corpus(

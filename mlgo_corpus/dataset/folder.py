@@ -402,8 +402,13 @@ def _made_by(key: Mapping[str, Any]) -> str:
     return "made by a trace" if "task" in key else "made from training logs"
 
 
-def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
+def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any], remedy: str = "") -> None:
     """Check that a run of compilers would not continue or replace a dataset made in another way.
+
+    Args:
+        paths: of the dataset.
+        key: how it would be made.
+        remedy: what else can be done with one that is whole.
 
     Raises:
         MadeOtherwiseError: it would; the message has the differences.
@@ -423,7 +428,8 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
             f"{output}: {what} {how.removeprefix('made ')}, not {wanted.removeprefix('made ')}; name another "
             f"{'file' if paths.single else 'folder'}{force}"
         )
-    raise MadeOtherwiseError(f"{output}: {what} in another way: {differences(before, now)}; `force` starts over")
+    also = f", {remedy}" if remedy and what == "made" else ""
+    raise MadeOtherwiseError(f"{output}: {what} in another way: {differences(before, now)}; `force` starts over{also}")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

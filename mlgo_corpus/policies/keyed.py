@@ -218,12 +218,14 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
     first, index, parts = 0, [], []
     names = {module: [name for name in (module, *copies.get(module, ())) if _is_of_object(name)] for module in places}
     modules = tuple(module for module, its in names.items() if its)
+    root = _build_folder(name for its in names.values() for name in its)
     for module in modules:
         place = places[module]
         tensors = np.concatenate(list(_iter_tensors(rows, place)))
         hashes = _hashes_of_keys(tensors, spans)
         parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
-        paths = {path for name in names[module] for path in (name, unescaped_name(name))}  # the file may have the %XX
+        here = (*names[module], *(name[len(root) :] for name in names[module] if root))
+        paths = {path for name in here for path in (name, unescaped_name(name))}  # the file may have the %XX
         index += [(name_hash(path), first, len(hashes)) for path in paths]
         first += len(hashes)
     head = np.array([len(index), first], np.uint64)
@@ -231,6 +233,19 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
     digest = blake2b(data, digest_size=8).hexdigest()
     features = tuple(spec.name for spec in keyed)
     return DecisionTable(features, digest, digest.encode() + data, modules, first, len(places) - len(modules))
+
+
+def _build_folder(names: Iterable[str]) -> str:
+    """Return the folder that all objects are in, with a slash, if it may have another name in the next build; else "".
+
+    So it may if each has a folder without it, too, as a file's name alone tells too little, and none is another's name.
+    """
+    every = {*names}
+    root = next(iter(every), "").partition("/")[0] + "/"
+    if not every or not all(name.startswith(root) for name in every):
+        return ""
+    left = {name.removeprefix(root) for name in every}
+    return root if all("/" in name for name in left) and not left & every else ""
 
 
 def _is_of_object(module: str) -> bool:

@@ -373,9 +373,13 @@ def _module_of(text: str) -> Any:
     return sys.modules.get(name) if colon and name != "random" else None
 
 
-def import_from_here() -> None:
-    """Make modules in the current folder importable for ``module:attribute``, as ``python -m`` does."""
-    if "" not in sys.path:
+def import_from_here(*policies: str) -> None:
+    """Make modules in the current folder importable for policies named ``module:attribute``, as ``python -m`` does.
+
+    Without such a policy they are not: in a folder of anybody's, a file may have the name of one of Python's modules.
+    """
+    own = (text for text in policies if text.partition(":")[0] not in (text, "random") and policy_folder(text) is None)
+    if "" not in sys.path and any(own):
         sys.path.insert(0, "")
 
 

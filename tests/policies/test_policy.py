@@ -172,8 +172,10 @@ def test_a_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     text = "class P:\n    class Q:\n        def reset(self, h, m): pass\n        def advise(self, o): return 5\n"
     (tmp_path / "mine_for_test_policies.py").write_text(text)
     try:
-        import_from_here()
-        import_from_here()
+        import_from_here("default", "random:0.3", "inlining-1.0", "no-policy")
+        assert "" not in sys.path  # nobody's own module is wanted
+        import_from_here("default", "mine_for_test_policies:P.Q")
+        import_from_here("mine_for_test_policies:P.Q")
         assert sys.path.count("") == 1
         assert policy_digest("mine_for_test_policies:P.Q") is None  # not imported yet
         assert decide("mine_for_test_policies:P.Q", EVICTION, record()) == [5]

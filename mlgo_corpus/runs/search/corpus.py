@@ -37,6 +37,7 @@ from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies, remove
 from mlgo_corpus.runs.trace.places import make_places
 
 _FOUND = "search"
+_GO_ON: Final = "and a search into another folder goes on from it with `start`"
 
 ALSO: Final[tuple[str, ...]] = ("default", "inlining-1.0")
 """The policies whose decisions a search tries, too, wherever it does not begin with them.
@@ -151,7 +152,7 @@ def run_search(
     if DatasetPaths.of(output).single:
         raise UsageError(f"{output}: a search is a folder: name one without .parquet")
     if not force:
-        refuse_difference(DatasetPaths.of(output), key)
+        refuse_difference(DatasetPaths.of(output), key, _GO_ON)
     folder = DatasetFolder(output, key, force=force)
     make_places({"keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
     work = folder.paths.work.absolute()

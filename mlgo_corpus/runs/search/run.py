@@ -167,7 +167,6 @@ class Search(Trace):
         self._linked = linked
         self._shown = progress
         self._saved_before: list[int] = []
-        last = len(settings.budgets) - 1
         super().__init__(
             folder,
             settings.trace,
@@ -176,7 +175,7 @@ class Search(Trace):
             names,
             jobs,
             engine,
-            lambda finished, failed, saved, _: self._show(last, finished, failed, saved),
+            lambda finished, failed, saved, _: self._show(len(settings.budgets), finished, failed, saved),
             job=SearchJob(settings),
         )
 
@@ -295,8 +294,7 @@ class Search(Trace):
         saved: list[int] = []
         for outcome in over.outcomes():
             saved.append(outcome.saved)
-            if number:
-                self._show(number - 1, len(saved), 0, sum(saved))
+            self._show(number, len(saved) * len(self.names) // len(names), 0, sum(saved))
         self._saved_before = saved
         # A module may not be chosen, or have no result in this round: then an earlier round's file counts.
         every = dict.fromkeys(self.corpus.names)
@@ -306,13 +304,14 @@ class Search(Trace):
     def _show(self, number: int, finished: int, failed: int, saved: int) -> None:
         """Show progress; in a round that has a share of the compiles, a module counts that share.
 
-        What a module saved in the round before counts until its own turn.
+        Before the first round, 0, each is compiled once, if the objective is what is linked. What a module saved in the
+        round before counts until its own turn.
         """
-        budgets = self.search.budgets
+        shares = (int(self.search.linked), *self.search.budgets)
         saved += sum(self._saved_before[finished:])
-        done = sum(budgets[:number]) * len(self.names) + budgets[number] * finished
+        done = sum(shares[:number]) * len(self.names) + shares[number] * finished
         if self._shown is not None:
-            self._shown(done // sum(budgets), failed, saved, len(self.names))
+            self._shown(done // sum(shares), failed, saved, len(self.names))
 
 
 def _saved(row: TraceRow) -> int:

@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +19,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.formats.logs.keys import key_maker, stable_features
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.keyed import decision_table
+from mlgo_corpus.policies.keyed import _build_folder, decision_table
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.trace import trace_corpus
@@ -139,6 +139,31 @@ def test_known_modules_get_their_decisions_wherever_they_are_compiled(made: Made
     assert len(seen) == len(names)
     wanted = code(made.dataset.parent / "objects" / "lib" / "b.o")
     assert compile_with(tree, made.wrapped / "bin" / "clang", "lib/b.c", AGAIN) == wanted
+
+
+def test_a_build_folder_may_have_another_name(llvm22: Llvm, probed: Path, tmp_path: Path) -> None:
+    for names, root in (
+        (("build/lib/a.o", "build/app/a.o"), "build/"),
+        (("build/lib/a.o", "build/a.o"), ""),  # too little is left
+        (("build/lib/a.o", "built/app/a.o"), ""),
+        (("b/b/lib/a.o", "b/lib/a.o"), ""),  # which of them is c/b/lib/a.o?
+        (("a.o",), ""),
+        ((), ""),
+    ):
+        assert _build_folder(names) == root
+    (tmp_path / "a.c").write_text(text_of("a.c"))
+    for name in ("build", "other"):
+        (tmp_path / name / "app").mkdir(parents=True)
+    run_checked(llvm22.clang, "-Oz", *EMBED, "-c", "a.c", "-o", "build/app/a.o", cwd=tmp_path)
+    extract_corpus([tmp_path], tmp_path / "corpus", jobs=1)
+    how: dict[str, Any] = {"compiler": llvm22.clang, "cache": shutil.copytree(probed, tmp_path / "cache")}
+    traced = {**how, "policy": "random:0.5", "jobs": 1, "keep_objects": tmp_path / "objects"}
+    trace_corpus(tmp_path / "corpus", tmp_path / "dataset", **traced)
+    wrapped = wrap_toolchain(tmp_path / "dataset", tmp_path / "wrapped", **how).wrapped.clang
+    wanted = code(tmp_path / "objects/build/app/a.o")
+    assert compile_with(tmp_path, wrapped, "a.c", "a.o") != wanted
+    for name in ("build", "other"):
+        assert compile_with(tmp_path, wrapped, "a.c", f"{name}/app/a.o") == wanted
 
 
 def test_what_is_new_is_decided_otherwise(made: Made, tmp_path: Path) -> None:

@@ -490,7 +490,7 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (folder / f"{name}.py").write_text(POLICIES)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    import_from_here()
+    import_from_here(f"{name}:Small")
     yield name
     sys.modules.pop(name, None)
 
