@@ -194,7 +194,7 @@ def _start_worker() -> _Worker:
             return _Worker(pid, requests, replies)
         package = str(Path(__file__).parents[2])
         process = subprocess.Popen(
-            (sys.executable, "-m", "mlgo_corpus.engine.worker", str(child_requests), str(child_replies), parent),
+            (sys.executable, "-P", "-m", "mlgo_corpus.engine.worker", str(child_requests), str(child_replies), parent),
             pass_fds=(child_requests, child_replies),
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])},

@@ -102,7 +102,11 @@ def test_results_come_in_the_order_of_the_items(jobs: int, count: int) -> None:
     assert list(parallel_map(double, range(count), jobs=jobs, limit=600)) == [2 * item for item in range(count)]
 
 
-def test_new_interpreters_work_as_forks_do(start: str) -> None:
+def test_new_interpreters_work_as_forks_do(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing that lies in the current folder is taken for one of Python's modules."""
+    (tmp_path / "pickle.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert list(parallel_map(double, range(100), jobs=2, limit=600)) == [2 * item for item in range(100)]
 
 

@@ -677,7 +677,8 @@ def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: F
     tells, hint = search(dataset, keep_objects=tmp_path / "late").hints
     assert tells == TELLS
     assert hint.endswith("the dataset was there already; a trace with this dataset as its policy makes them")
-    with pytest.raises(UsageError, match="budget"):
+    goes_on = "`force` starts over, and a search into another folder goes on from it with `start`"
+    with pytest.raises(UsageError, match=f": made in another way: budget was 25, is 26; {goes_on}$"):
         search(dataset, budget=26)
 
 
