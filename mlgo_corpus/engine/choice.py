@@ -52,6 +52,8 @@ class EngineChoice:
         retries: the number of times that an item is tried again after its worker died; by default once, on a cluster
             twice.
         status: of a cluster, for progress displays.
+        may_fork: whether workers on this machine may be forks of this process. Those that run the user's own code may
+            not: the threads of its libraries would be missing there (LightGBM's and polars' wait for them for ever).
 
     Raises:
         UsageError: there is no such engine, or the parameters contradict each other.
@@ -61,6 +63,7 @@ class EngineChoice:
     address: str | None = None
     retries: int | None = None
     status: _EngineStatus = field(default_factory=_EngineStatus, compare=False)
+    may_fork: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in _ENGINES:

@@ -64,7 +64,15 @@ def parallel_map(
         chunked = chunks(items, weigh)
         yield from ray_map(function, chunked, engine, jobs, limit, at_hand=at_hand, ahead=ahead, needs=needs)
         return
-    pool: Pool[Any] = Pool(function, jobs or available_cpus(), limit, engine.retries, at_hand=at_hand, ahead=ahead)
+    pool: Pool[Any] = Pool(
+        function,
+        jobs or available_cpus(),
+        limit,
+        engine.retries,
+        at_hand=at_hand,
+        ahead=ahead,
+        may_fork=engine.may_fork,
+    )
     try:
         yield from pool.run(chunks(items, weigh))
     finally:

@@ -44,6 +44,7 @@ class Pool(Generic[Item]):
         retries: the number of times that an item is tried again, alone, after its worker died.
         at_hand: the number of chunks that a worker has.
         ahead: the number of chunks for each worker that are under way or wait to be yielded.
+        may_fork: whether they may be forks of this process, where that is safe for our own code.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Pool(Generic[Item]):
         *,
         at_hand: int = CHUNKS_AT_HAND,
         ahead: int = CHUNKS_AHEAD,
+        may_fork: bool = True,
     ) -> None:
         self._function = function
+        self._forks = may_fork
         self._jobs = jobs
         self._limit = limit
         self._retries = _RETRIES_ALONE if retries is None else retries
@@ -88,7 +91,7 @@ class Pool(Generic[Item]):
         encoded = encode_message((self._function, task.items, self._limit))
         worker = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
         if worker is None or (worker.tasks and len(self._workers) < self._jobs):
-            worker = _start_worker()
+            worker = _start_worker(forked=self._forks and _may_fork())
             self._workers.append(worker)
             self._selector.register(worker.replies, selectors.EVENT_READ, worker)
         if worker.tasks and len(encoded) > _AT_HAND_BYTES:
@@ -175,12 +178,12 @@ class _Worker:
         return -code if code < 0 else None
 
 
-def _start_worker() -> _Worker:
+def _start_worker(*, forked: bool) -> _Worker:
     parent = str(os.getpid())
     child_requests, requests = os.pipe()
     replies, child_replies = os.pipe()
     try:
-        if _may_fork():
+        if forked:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # on threads, see _may_fork
                 # A child that a signal met before it is one of its own would clean up in its parent's name.
@@ -207,7 +210,7 @@ def _start_worker() -> _Worker:
 
 
 def _may_fork() -> bool:
-    """Return True if forking is safe. It takes milliseconds instead of a new interpreter's hundred.
+    """Return True if forking is safe for our own code. It takes milliseconds instead of a new interpreter's hundred.
 
     It requires that this is the only Python thread: another one's locks would stay locked in the child for ever.
     Threads of native libraries (numpy's, Arrow's) are harmless: the child runs none of their code, and the C library

@@ -378,9 +378,13 @@ def import_from_here(*policies: str) -> None:
 
     Without such a policy they are not: in a folder of anybody's, a file may have the name of one of Python's modules.
     """
-    own = (text for text in policies if text.partition(":")[0] not in (text, "random") and policy_folder(text) is None)
-    if "" not in sys.path and any(own):
+    if "" not in sys.path and any(map(is_own_code, policies)):
         sys.path.insert(0, "")
+
+
+def is_own_code(text: str) -> bool:
+    """Return True if a policy's name means the user's own Python, ``module:attribute``."""
+    return text.partition(":")[0] not in (text, "random") and policy_folder(text) is None
 
 
 def check_sent(policy: Policy, header: LogHeader) -> None:

@@ -179,6 +179,11 @@ class Search(Trace):
             job=SearchJob(settings),
         )
 
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the policies that workers run."""
+        return (self.search.start, *self.search.also)
+
     def run(self) -> None:
         """Search, and make the dataset."""
         search = self.search
@@ -288,7 +293,7 @@ class Search(Trace):
             lambda: self._items(names),
             len(names),
             jobs=self.jobs,
-            engine=self.engine,
+            engine=self.engine_of_policies,
             needs=self.corpus.on_this_machine(),
         )
         saved: list[int] = []

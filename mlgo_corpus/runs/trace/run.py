@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice, starmap
 from pathlib import Path
@@ -33,6 +33,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default
 from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.policy import is_own_code
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Job, Over
 from mlgo_corpus.runs.report import Report
@@ -254,7 +255,12 @@ class Trace:
         self.traceback = ""
         self._policy_failed = False
         self._over: Over[Any, TracedModule] = Over(
-            job or TraceJob(settings), self.items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
+            job or TraceJob(settings),
+            self.items,
+            len(names),
+            jobs=jobs,
+            engine=self.engine_of_policies,
+            needs=corpus.on_this_machine(),
         )
         self._header = lru_cache(partial(header_of, settings.work))
 
@@ -301,6 +307,16 @@ class Trace:
             if self.progress is not None:
                 self.progress(finished, failed, decisions, len(self.names))
         return headers.most_common(1)[0][0] if headers else None
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the policies that workers run."""
+        return (self.settings.policy,)
+
+    @property
+    def engine_of_policies(self) -> EngineChoice:
+        """Where policies run."""
+        return replace(self.engine, may_fork=self.engine.may_fork and not any(map(is_own_code, self.policies)))
 
     @cached_property
     def _with_languages(self) -> LearnedPolicy | None:

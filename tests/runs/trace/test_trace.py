@@ -506,6 +506,29 @@ def test_a_policy_of_ones_own(trace22: Trace, policies: str, tmp_path: Path) -> 
     assert json.loads((tmp_path / "make" / "dataset.json").read_text())["policy"] == f"{policies}:make"
 
 
+def test_a_policy_whose_library_has_threads(
+    trace22: Trace, policies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are started in this process, and a fork of it would wait for them for ever."""
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
+    Path(f"{policies}_threads.py").write_text(
+        "import lightgbm\n"
+        "import numpy as np\n"
+        "inputs = np.arange(4000.0).reshape(-1, 4) % 97\n"
+        "how = {'verbosity': -1, 'num_threads': 2}\n"
+        "booster = lightgbm.train(how, lightgbm.Dataset(inputs, inputs[:, 0] > 40), 3)\n"
+        "def advise(observation):\n"
+        "    blocks = float(observation['callee_basic_block_count'])\n"
+        "    return int(booster.predict(np.array([[40.0 * blocks, 1.0, 2.0, 3.0]]), num_threads=2)[0] > 0.5)\n"
+    )
+    monkeypatch.delitem(sys.modules, f"{policies}_threads", raising=False)
+    report = trace22(policy=f"{policies}_threads:advise", module_filter=ONE, timeout=20.0)
+    assert (report.counts, set(observations(tmp_path / "dataset")["inlining_decision"].to_pylist())) == (
+        {"ok": 1},
+        {0, 1},
+    ), report.problems
+
+
 @pytest.mark.parametrize(
     ("attribute", "detail"),
     [
