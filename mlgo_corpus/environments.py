@@ -145,6 +145,8 @@ class _Environment(_Base):
             MlgoCorpusError: no module has something to decide, or the disk is full.
         """
         super().reset(seed=seed)
+        if not isinstance(options, dict | None):
+            raise UsageError("expected a dictionary", option="options", value=options)
         wanted = dict(options or {})
         module = wanted.pop("module", None)
         if wanted:

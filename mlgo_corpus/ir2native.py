@@ -38,7 +38,7 @@ def ir2native_table(
     corpus: Path | str,
     output: Path | str,
     *,
-    features: str = "all",
+    features: str | Sequence[str] = "all",
     vector: bool = False,
     snapshot: str = POST_INLINING,
     verify: bool = True,
@@ -71,7 +71,7 @@ def ir2native_table(
     Args:
         corpus: the corpus's folder; a packed one may be behind a URL.
         output: the table: a folder, or a single file if it is called ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
-        features: ``all``, or some of ``llvm``, ``ir2native``, ``context``, ``operands`` with commas in between.
+        features: ``all``, or some of ``llvm``, ``ir2native``, ``context``, ``operands``, as a list or between commas.
         vector: add the IR2Native features as one list column, too.
         snapshot: ``post-inlining``: features are taken after the last inlining; or ``pre-inlining``: before any.
         verify: compile each module plainly too, and compare the objects.

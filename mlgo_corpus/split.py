@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -63,7 +63,7 @@ class SplitReport(Report):
         projects: number of corpora that it was combined of; 0 if it was not.
         by_project: whether the modules of each of these were kept together, and not those that share bodies.
         modules: number of modules on each side: ``train``, ``validation``, ``test``.
-        functions: number of functions on each side.
+        functions: number of functions on each side, as ``functions.parquet`` has them.
         bitcode_bytes: bytes of bitcode on each side.
         fractions: the requested fractions.
         groups: number of groups of modules that belong together; most groups have a single module.
@@ -215,7 +215,8 @@ def split_corpus(
     placing = Placing(placing)
     seed, min_instructions = whole_number("seed", seed), whole_number("min_instructions", min_instructions)
     max_component = real_number("max_component", max_component)
-    wanted = check_fractions(fractions, ",".join(map(str, fractions)))
+    shares = fractions if isinstance(fractions, Iterable) else [fractions]
+    wanted = check_fractions(shares, ",".join(map(str, shares)))
     if weigh not in WEIGHTS:
         raise UsageError(f"expected one of {', '.join(WEIGHTS)}", option="weigh", value=weigh)
     if max_component is not None and not 0 < max_component <= 1:
@@ -226,6 +227,7 @@ def split_corpus(
         )
     check_count("min_instructions", min_instructions, least=0)
     check_count("seed", seed, least=0)
+    check_count("jobs", jobs)
     opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")

@@ -62,7 +62,7 @@ class CorpusStats(Report):
         modules: number of modules.
         bitcode_bytes: bytes of their bitcode.
         cmd_bytes: bytes of their commands.
-        functions: number of functions that they define, as far as known; None if it is known for no module.
+        functions: number of functions that they emit, as far as known; None if it is known for no module.
         functions_unknown: number of modules whose number of functions is unknown.
         reasons: rows of the table by outcome: (reason, status, rows), most frequent first.
         sizes: quantiles of a module's bytes of bitcode: ``least``, ``p25``, ``median``, ``p75``, ``p95``, ``most``;

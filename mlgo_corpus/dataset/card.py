@@ -111,7 +111,7 @@ def _search(about: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "The decisions are the best that a search has found. It began with those of the policy "
         f"{markdown_code(str(about.get('start')))},\nand compiled each module at most {_number(about.get('budget'))} "
-        f"times; {counted}. `search.parquet` has a row for each module:\n"
+        f"times; {counted}. `search.parquet` has a row for each module that had something to decide:\n"
     )
     yield markdown_table(("column", "meaning"), _documented(flips.SEARCH_COLUMNS))
     yield "`flips.parquet` has a row for each other decision that was tried; the features at that state follow:\n"

@@ -282,13 +282,14 @@ class Columns:
     predicted: bool = False
 
     @classmethod
-    def of(cls, text: str, *, vector: bool, predicted: bool = False) -> Columns:
-        """Parse ``all``, or names of `GROUPS` separated by commas.
+    def of(cls, text: str | Iterable[str], *, vector: bool, predicted: bool = False) -> Columns:
+        """Parse ``all``, or names of `GROUPS`, one by one or separated by commas.
 
         Raises:
             UsageError: there is no such group, or the vector is wanted without its group.
         """
-        names = GROUPS if text == "all" else tuple(name.strip() for name in text.split(","))
+        given = text.split(",") if isinstance(text, str) else map(str, text)
+        names = GROUPS if text == "all" else tuple(name.strip() for name in given)
         if unknown := [name for name in names if name not in GROUPS]:
             message = f"expected all, or some of {', '.join(GROUPS)}"
             raise UsageError(message, option="features", value=unknown[0])

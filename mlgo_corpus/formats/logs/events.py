@@ -192,6 +192,9 @@ def read_header(stream: Readable) -> LogHeader:
 class LogReader:
     """Reader of a log, event by event: for pipes, and the reference for every faster one.
 
+    Args:
+        stream: open for reading bytes.
+
     Attributes:
         header: the header that was read last.
         offset: the number of bytes read; between events, where the next one begins.

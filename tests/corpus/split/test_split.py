@@ -334,6 +334,13 @@ def test_a_split_stays_until_an_extraction_changes_the_corpus(
     assert not extract_corpus(objects, small).split_removed
 
 
+def test_what_is_no_request_is_told(small: Path) -> None:
+    with pytest.raises(UsageError, match=r"^fractions 0\.5: expected three numbers whose sum is 1"):
+        split_corpus(small, fractions=0.5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^jobs 0: expected at least 1$"):
+        split_corpus(small, jobs=0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

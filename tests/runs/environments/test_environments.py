@@ -255,6 +255,8 @@ def test_modules_are_drawn_by_the_seed(corpus: Path, env: InliningEnv) -> None:
         env.reset(options={"module": "x"})
     with pytest.raises(UsageError, match=r"^options: expected 'module', found 'modul'$"):
         env.reset(options={"modul": "one.o"})
+    with pytest.raises(UsageError, match=r"^options one\.o: expected a dictionary$"):
+        env.reset(options="one.o")  # type: ignore[arg-type]
 
 
 def test_only_chosen_modules_are_drawn(corpus: Path, make: Callable[..., Any], tmp_path: Path) -> None:

@@ -862,6 +862,7 @@ def test_the_optimiser_that_suits(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"features": ""}, "features : expected all, or some of llvm, ir2native, context"),
         ({"features": "llvm,size"}, "features size: expected all, or some of"),
+        ({"features": ["llvm", "size"]}, "features size: expected all, or some of"),
         ({"features": "llvm", "vector": True}, "`vector` requires ir2native in `features`"),
         ({"snapshot": "later"}, "snapshot later: expected one of"),
         ({"fractions": (0.5, 0.5)}, "fractions 0.5,0.5: expected three numbers"),
