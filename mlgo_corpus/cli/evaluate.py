@@ -140,13 +140,11 @@ def _show_report(report: EvaluationReport) -> None:
     rows = table("policy", "of", "number", "text", "default", "change", "95 %", left=2)
     rows.collapse_padding = True  # so that it fits into 80 columns
     for one in report.policies:
-        links = [(link.link, link.sizes, link.trained) for link in one.products]
-        its = [("objects", one.objects), *((link, sizes) for link, sizes, _ in links)]
+        its = [("objects", one.objects), *((link.link, link.sizes) for link in one.products)]
         if one.trained is not None:
-            if not one.objects.modules:
-                its = []  # it was trained on all
-            its += [("trained on", one.trained)]
-            its += [(f"{link}, trained on", trained) for link, _, trained in links if trained is not None]
+            known = [(f"{link.link}, trained on", link.trained) for link in one.products if link.trained is not None]
+            # Where it was trained on all, the others are none.
+            its = [*(its if one.objects.modules else ()), ("trained on", one.trained), *known]
         for number, (of, sizes) in enumerate(its):
             rows.add_row("" if number else plain(one.policy), of, *_cells(sizes))
     console.print(rows)
@@ -168,7 +166,7 @@ def query_of_objects(policies: Sequence[PolicySizes], place: str) -> str:
     failing = [one for one in policies if one.failed]
     has_headline = any(one.objects.modules for one in policies)
     # Who was trained on all, or fails everywhere, takes nothing from the others.
-    some = [one for one in known if one.objects.modules and has_headline]
+    some = [one for one in known if one.objects.modules]
     partly = [one for one in failing if one.failed < one.modules]
     left_out = [
         *_condition("trained", known, some),

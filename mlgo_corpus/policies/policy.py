@@ -165,7 +165,7 @@ def make_policy(text: str, task: Task, *, seed: int = 0, moved: float = 0.0) -> 
     if find_policy(text) is not None:
         learned = _learned(text, task)
         return fastest(replace(learned, threshold=learned.threshold + moved))
-    if colon and name != "random":
+    if _has_attribute(text):
         return _import_policy(text, name, rest)
     if was_interrupted(Path(text)):
         raise UsageError(f"expected a policy, found {INTERRUPTED}", option="policy", value=text)
@@ -369,8 +369,7 @@ def policy_digest(text: str) -> str | None:
 
 def _module_of(text: str) -> Any:
     """Return the module of ``module:attribute``, if it is imported; None for any other policy."""
-    name, colon, _ = text.partition(":")
-    return sys.modules.get(name) if colon and name != "random" else None
+    return sys.modules.get(text.partition(":")[0]) if _has_attribute(text) else None
 
 
 def import_from_here(*policies: str) -> None:
@@ -384,7 +383,13 @@ def import_from_here(*policies: str) -> None:
 
 def is_own_code(text: str) -> bool:
     """Return True if a policy's name means the user's own Python, ``module:attribute``."""
-    return text.partition(":")[0] not in (text, "random") and policy_folder(text) is None
+    return _has_attribute(text) and policy_folder(text) is None
+
+
+def _has_attribute(text: str) -> bool:
+    """Return True for ``module:attribute``; ``random:P`` is no such name."""
+    name, colon, _ = text.partition(":")
+    return bool(colon) and name != "random"
 
 
 def check_sent(policy: Policy, header: LogHeader) -> None:

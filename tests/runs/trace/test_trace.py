@@ -521,7 +521,6 @@ def test_a_policy_whose_library_has_threads(
         "    blocks = float(observation['callee_basic_block_count'])\n"
         "    return int(booster.predict(np.array([[40.0 * blocks, 1.0, 2.0, 3.0]]), num_threads=2)[0] > 0.5)\n"
     )
-    monkeypatch.delitem(sys.modules, f"{policies}_threads", raising=False)
     report = trace22(policy=f"{policies}_threads:advise", module_filter=ONE, timeout=20.0)
     assert (report.counts, set(observations(tmp_path / "dataset")["inlining_decision"].to_pylist())) == (
         {"ok": 1},
