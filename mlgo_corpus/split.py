@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -215,8 +215,7 @@ def split_corpus(
     placing = Placing(placing)
     seed, min_instructions = whole_number("seed", seed), whole_number("min_instructions", min_instructions)
     max_component = real_number("max_component", max_component)
-    shares = fractions if isinstance(fractions, Iterable) else [fractions]
-    wanted = check_fractions(shares, ",".join(map(str, shares)))
+    wanted = check_fractions(fractions)
     if weigh not in WEIGHTS:
         raise UsageError(f"expected one of {', '.join(WEIGHTS)}", option="weigh", value=weigh)
     if max_component is not None and not 0 < max_component <= 1:

@@ -42,7 +42,7 @@ class RowDivision:
         """
         wanted = _DEFAULT_FRACTIONS
         if fractions is not None:
-            wanted = check_fractions(fractions, ",".join(map(str, fractions)))
+            wanted = check_fractions(fractions)
         labelled = ModuleLabels.read(corpus).sides
         modules = {name: side for name, side in labelled.items() if side in SIDES} or None
         if modules is not None and fractions is not None:

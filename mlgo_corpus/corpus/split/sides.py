@@ -6,7 +6,7 @@ change when rows are added or removed, and takes no memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -66,15 +66,17 @@ def parse_fractions(text: str) -> tuple[float, float, float]:
     return check_fractions(numbers, text)
 
 
-def check_fractions(numbers: Sequence[float], shown: object) -> tuple[float, float, float]:
+def check_fractions(fractions: Iterable[float] | float, shown: object = None) -> tuple[float, float, float]:
     """Return valid fractions as a tuple; ``shown`` is their text in an error. They may be as on the command line.
 
     Raises:
         UsageError: they are not three numbers from 0 to 1 whose sum is 1.
     """
-    if isinstance(numbers, str):
-        return parse_fractions(numbers)
+    if isinstance(fractions, str):
+        return parse_fractions(fractions)
+    numbers = list(fractions) if isinstance(fractions, Iterable) else [fractions]
     if len(numbers) != 3 or not all(0 <= number <= 1 for number in numbers) or abs(sum(numbers) - 1) > 1e-6:
+        shown = ",".join(map(str, numbers)) if shown is None else shown
         raise UsageError("expected three numbers whose sum is 1, such as 0.8,0.1,0.1", option="fractions", value=shown)
     train, validation, test = map(float, numbers)
     return train, validation, test

@@ -866,6 +866,7 @@ def test_the_optimiser_that_suits(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"features": "llvm", "vector": True}, "`vector` requires ir2native in `features`"),
         ({"snapshot": "later"}, "snapshot later: expected one of"),
         ({"fractions": (0.5, 0.5)}, "fractions 0.5,0.5: expected three numbers"),
+        ({"fractions": 0.5}, "fractions 0.5: expected three numbers"),
         ({"fractions": (0.5, 0.5, float("nan"))}, "fractions 0.5,0.5,nan: expected three numbers"),
         ({"timeout": 0}, "timeout 0: expected seconds"),
         ({"timeout": float("nan")}, "timeout nan: expected seconds"),
